@@ -1,0 +1,168 @@
+//! Requests that the binary hands to the Python lab. The binary has checked every name, range and
+//! number in them; the lab parses no command line and reads no catalog.
+
+use crate::{Knob, Metric, Settings};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What the lab is asked to do; the only argument of `python3 -I -m kilter_lab`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum LabRequest {
+    /// `kilter compare`.
+    Compare(CompareRequest),
+    /// `kilter tune`.
+    Tune(Box<TuneRequest>),
+    /// `kilter report`.
+    Report(ReportRequest),
+}
+
+/// What every request that runs workloads carries.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LabContext {
+    /// The kilter command with its global options, to start `run --batch` and others with.
+    pub kilter: Vec<String>,
+    /// Options of `run --batch` (`--as-root`).
+    #[serde(default)]
+    pub batch_options: Vec<String>,
+    /// Print JSON on standard output instead of text.
+    #[serde(default)]
+    pub json: bool,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// How runs are made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunOptions {
+    /// Metrics, the one that decides first.
+    pub metrics: Vec<Metric>,
+    /// Executed before each run, outside the measurement.
+    #[serde(default)]
+    pub prepare: Vec<String>,
+    /// Executed after each run, outside the measurement.
+    #[serde(default)]
+    pub cleanup: Vec<String>,
+    /// Ends a run after this many seconds.
+    #[serde(default)]
+    pub timeout_s: Option<f64>,
+    /// Waits this long after a change of settings.
+    #[serde(default)]
+    pub settle_s: f64,
+    /// CPUs for the workload.
+    #[serde(default)]
+    pub cpus: Option<String>,
+}
+
+/// What is compared: values and a command, with a name for people.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Arm {
+    /// `current`, a profile's name, or `KNOB=VALUE,…`.
+    pub label: String,
+    /// The values; empty for `current`.
+    #[serde(default)]
+    pub settings: Settings,
+    /// The command.
+    pub command: Vec<String>,
+}
+
+/// `kilter compare`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CompareRequest {
+    /// How to reach the binary.
+    pub context: LabContext,
+    /// How runs are made.
+    pub options: RunOptions,
+    /// What the others are compared with.
+    pub base: Arm,
+    /// One or more others.
+    pub arms: Vec<Arm>,
+    /// Blocks of interleaved runs.
+    pub blocks: u32,
+    /// Half-width of the region of equivalence in percent.
+    pub region_percent: f64,
+    /// Exit 1 unless every arm is better.
+    #[serde(default)]
+    pub require_better: bool,
+    /// Where to write the raw runs (`.csv` or `.json`); absent for nowhere.
+    #[serde(default)]
+    pub export: Option<String>,
+}
+
+/// `kilter tune`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TuneRequest {
+    /// How to reach the binary.
+    pub context: LabContext,
+    /// How runs are made.
+    pub options: RunOptions,
+    /// The study's name; also the profile's.
+    pub study: String,
+    /// SQLAlchemy URL of the Optuna storage.
+    pub storage: String,
+    /// Directory for the study's lock and report; exists.
+    pub state_dir: String,
+    /// The workload's command.
+    pub command: Vec<String>,
+    /// Knobs to search, with their values now; every one has a search range.
+    pub knobs: Vec<Knob>,
+    /// Values held in every arm, the baseline too.
+    #[serde(default)]
+    pub fixed: Settings,
+    /// Pairs (a, b): knob a's value must not be above knob b's.
+    #[serde(default)]
+    pub at_most: Vec<(String, String)>,
+    /// Values that an unsearched knob of `at_most` has.
+    #[serde(default)]
+    pub known: BTreeMap<String, String>,
+    /// End of the search by trials.
+    #[serde(default)]
+    pub trials: Option<u32>,
+    /// End of everything by seconds.
+    #[serde(default)]
+    pub budget_s: Option<f64>,
+    /// Half-width of the region of equivalence in percent.
+    pub region_percent: f64,
+    /// Where to write the HTML report; absent: beside the study.
+    #[serde(default)]
+    pub report: Option<String>,
+    /// Exit 1 unless the verdict is better.
+    #[serde(default)]
+    pub require_better: bool,
+}
+
+/// `kilter report`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReportRequest {
+    /// How to reach the binary.
+    pub context: LabContext,
+    /// The study's name.
+    pub study: String,
+    /// SQLAlchemy URL of the Optuna storage.
+    pub storage: String,
+    /// `html`, `md` or `json`.
+    pub format: ReportFormat,
+    /// File to write; absent: standard output.
+    #[serde(default)]
+    pub output: Option<String>,
+}
+
+/// Forms of a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReportFormat {
+    /// One self-contained page.
+    #[default]
+    Html,
+    /// Markdown.
+    Md,
+    /// All data.
+    Json,
+}

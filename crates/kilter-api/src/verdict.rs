@@ -1,0 +1,73 @@
+//! Verdicts, and the evidence kept of them.
+
+use crate::{Direction, Settings};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The four verdicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The whole interval is on the good side of 1, and not all of it inside the region.
+    Better,
+    /// Mirrored.
+    Worse,
+    /// The interval lies inside the region of equivalence.
+    NoDifference,
+    /// None of these.
+    Inconclusive,
+}
+
+/// A verdict with its numbers. The ratio is the arm's metric over the baseline's (below 1 is less).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VerdictRecord {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Metric's name.
+    pub metric: String,
+    /// Which way the metric is better.
+    pub direction: Direction,
+    /// Geometric mean of the arm's metric over the baseline's.
+    pub ratio: f64,
+    /// Lower end of the interval of the ratio.
+    pub low: f64,
+    /// Upper end of the interval of the ratio.
+    pub high: f64,
+    /// Confidence of the interval, 0.95.
+    pub confidence: f64,
+    /// Half-width of the region of equivalence in percent.
+    pub region_percent: f64,
+    /// Blocks that entered it.
+    pub blocks: u32,
+    /// Median of the baseline's runs.
+    pub base_median: f64,
+    /// Median of the arm's runs.
+    pub arm_median: f64,
+}
+
+/// One line of the evidence file: a verdict with all that it holds for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Evidence {
+    /// When, RFC 3339.
+    pub when: String,
+    /// Identity of the machine (see `Fingerprint::id`).
+    pub machine: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// Identity of the boot: one boot is one sample of what varies from boot to boot.
+    pub boot_id: String,
+    /// The workload's command line.
+    pub command: Vec<String>,
+    /// The baseline's values; empty for the machine's current ones.
+    #[serde(default)]
+    pub base: Settings,
+    /// The arm's values.
+    pub arm: Settings,
+    /// Study that asked, or empty for `compare`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub study: String,
+    /// The verdict.
+    pub verdict: VerdictRecord,
+}
