@@ -1,0 +1,110 @@
+"""What a study holds once it has run: the one model that reports are made from.
+
+``kilter tune`` fills it, the Optuna storage keeps it, ``kilter report --format json`` prints it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from kilter_lab.messages import Direction, Fingerprint, Metric, Settings, VerdictRecord
+
+Phase = Literal["baseline", "search", "race", "prune", "confirm"]
+Ending = Literal["better", "nothing-helps", "unconfirmed", "interrupted", "running"]
+
+
+class StudyKnob(msgspec.Struct):
+    """A knob that was searched, with what a reader needs to know of it."""
+
+    name: str
+    before: str
+    summary: str
+    why: str
+    unit: str
+    risk: str
+    searched: str
+    """The range in words: ``0 .. 200``, ``100000 .. 100000000 (log)``, ``0, 1``."""
+
+
+class Run(msgspec.Struct):
+    """One run, in the order in which it was made."""
+
+    phase: Phase
+    block: int
+    arm: str
+    """``base``, ``trial N``, ``winner``, ``without KNOB`` …"""
+    at_s: float
+    """Seconds since the first run of the study (boot time clock; a resumed study has gaps)."""
+    wall_s: float
+    steal_s: float
+    metrics: dict[str, float]
+    """By metric name; empty where the run failed."""
+    outcome: str
+    """``ok``, ``exit 1``, ``signal 9``, ``timed out``, ``refused: …``."""
+
+
+class Trial(msgspec.Struct):
+    """One point of the search."""
+
+    number: int
+    settings: Settings
+    ratio: float | None
+    """Metric over the interleaved baseline's; ``None`` where the trial failed."""
+    low: float | None
+    high: float | None
+    blocks: int
+    error: str = ""
+
+
+class Dropped(msgspec.Struct):
+    """A decision of the pruning: what happened when these knobs went back to their old values."""
+
+    knobs: list[str]
+    dropped: bool
+    ratio: float
+    """Metric without these knobs over metric with them."""
+    low: float
+    high: float
+    blocks: int
+
+
+class StudyData(msgspec.Struct):
+    """A study, whole."""
+
+    name: str
+    command: list[str]
+    metrics: list[Metric]
+    """The first one decides."""
+    knobs: list[StudyKnob]
+    fixed: Settings
+    region_percent: float
+    seed: int
+    created: str
+    machine: Fingerprint
+    ending: Ending
+    sentence: str
+    """The verdict in one plain sentence."""
+    attempts: int
+    """Studies of this command on this machine so far, this one included."""
+    runs: list[Run]
+    trials: list[Trial]
+    importance: dict[str, float]
+    pruning: list[Dropped]
+    winner: Settings
+    """What is left after pruning; empty where nothing helps."""
+    promised: VerdictRecord | None
+    """The winner's effect as estimated by the runs that searched."""
+    confirmed: list[VerdictRecord]
+    """One a metric, from fresh blocks only; the deciding metric first."""
+    profile: str
+    """Name of the saved profile, or empty."""
+    seconds: float
+    """Time spent in all."""
+    warnings: list[str]
+
+
+def better_is_lower(direction: Direction) -> bool:
+    """Whether a ratio below 1 is an improvement."""
+    return direction == "min"
