@@ -1,1 +1,31 @@
-//! (in progress)
+//! The only door from kilter to the kernel's files.
+//!
+//! Whatever changes the system passes through here: [`Kernel`] reads and writes files below an
+//! injected root and follows no link out of the trees it knows; [`Store`] journals every change
+//! before it is made, holds the layers that are in force, and undoes them, whoever died. Pillars
+//! describe a change as a [`Transaction`] and never write a kernel file themselves.
+//!
+//! Limits: nothing here knows what a knob means. Ranges, couplings and reasons come from the
+//! catalog, compiled into the transaction by the caller.
+
+mod guardian;
+mod journal;
+mod kernel;
+mod layer;
+mod path;
+mod process;
+mod report;
+mod store;
+#[cfg(test)]
+mod tests;
+mod undo;
+mod value;
+
+pub use guardian::Guardian;
+pub use journal::Entry;
+pub use kernel::{FileError, Files, Kernel, Refusal};
+pub use layer::{Begun, LayerError, Step, Transaction, Written};
+pub use path::{KernelPath, PathError};
+pub use process::{boot_id, is_alive, this_process};
+pub use store::{Experiment, Lock, Store, StoreError};
+pub use value::{ValueError, parse as parse_value, words, written as text_to_write};

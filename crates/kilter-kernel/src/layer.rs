@@ -1,0 +1,325 @@
+//! Putting a layer in force: read, journal, write, read back.
+
+use crate::journal::{Entry, Layer};
+use crate::kernel::{FileError, Files, Refusal};
+use crate::path::KernelPath;
+use crate::store::{Lock, StoreError};
+use crate::value;
+use kilter_api::{Format, Owner, Reverted};
+
+/// One file of a transaction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The knob's full name, or the file's path where it has no knob.
+    pub knob: String,
+    /// The file.
+    pub path: KernelPath,
+    /// How the file shows the value.
+    pub format: Format,
+    /// The value to write; absent for a file that only has to be kept safe from a coupled write.
+    pub value: Option<String>,
+    /// The other member of a pair that zero each other.
+    pub excludes: Option<KernelPath>,
+    /// A file that takes its own value again after this one was written.
+    pub commit: Option<KernelPath>,
+}
+
+/// Files to change as one, in the order of writing: a file comes before those that it resets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Transaction {
+    /// The files.
+    pub steps: Vec<Step>,
+}
+
+/// A layer that is in force.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Begun {
+    /// Its number.
+    pub id: u64,
+    /// What came of each file that was to be written.
+    pub written: Vec<Written>,
+    /// Knobs that a lower layer held and somebody else had changed.
+    pub drifted: Vec<String>,
+}
+
+/// One written file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// The knob's full name.
+    pub knob: String,
+    /// The value before.
+    pub before: String,
+    /// The value asked for.
+    pub asked: String,
+    /// The value that the file shows now.
+    pub kept: String,
+}
+
+/// A layer that could not be put in force. Nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+pub enum LayerError {
+    /// The journal failed; no setting was written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file could not be read; no setting was written.
+    #[error("{knob}: {source}")]
+    Read {
+        /// The knob.
+        knob: String,
+        /// The reason.
+        source: FileError,
+    },
+    /// A file shows something that is no value of its kind; no setting was written.
+    #[error("{knob}: {path}: {source}")]
+    Odd {
+        /// The knob.
+        knob: String,
+        /// The file.
+        path: String,
+        /// The reason.
+        source: value::ValueError,
+    },
+    /// The kernel refused a value; what had been written was put back.
+    #[error("{knob}={value}: {source}")]
+    Refused {
+        /// The knob.
+        knob: String,
+        /// The value it refused.
+        value: String,
+        /// The reason.
+        source: FileError,
+        /// What was put back.
+        undone: Reverted,
+    },
+}
+
+impl Lock<'_> {
+    /// Puts a transaction in force as a new layer on top. `since` is RFC 3339.
+    pub fn begin(
+        &self,
+        files: &dyn Files,
+        name: &str,
+        since: &str,
+        owner: Option<Owner>,
+        transaction: &Transaction,
+    ) -> Result<Begun, LayerError> {
+        let below = self.store.layers()?;
+        let entries = snapshot(files, transaction, &below)?;
+        let drifted = entries
+            .iter()
+            .filter(|entry| entry.rebased)
+            .map(|entry| entry.knob.clone())
+            .collect();
+        let id = self.store.ids()?.last().map_or(1, |last| last + 1);
+        let layer = Layer {
+            id,
+            name: name.to_owned(),
+            since: since.to_owned(),
+            boot_id: self.store.boot().to_owned(),
+            owner,
+            entries,
+            held: None,
+            undoing: None,
+        };
+        let file = self.store.file(id);
+        layer.create(&file).map_err(StoreError::at(&file))?;
+        if let Err((entry, source)) = write_all(files, &layer.entries) {
+            let (knob, value) = (entry.knob.clone(), entry.target.clone().unwrap_or_default());
+            let undone = self.undo(files, id)?;
+            return Err(LayerError::Refused {
+                knob,
+                value,
+                source,
+                undone,
+            });
+        }
+        let held = layer
+            .entries
+            .iter()
+            .map(|entry| show(files, entry))
+            .collect::<Vec<_>>();
+        if let Err(error) = Layer::append_held(&file, &held) {
+            self.undo(files, id)?;
+            return Err(StoreError::at(&file)(error).into());
+        }
+        Ok(Begun {
+            id,
+            written: written(&layer.entries, &held),
+            drifted,
+        })
+    }
+
+    /// Lets a layer outlive its owner.
+    pub fn keep(&self, id: u64) -> Result<(), StoreError> {
+        let file = self.store.file(id);
+        Layer::append_kept(&file).map_err(StoreError::at(&file))
+    }
+}
+
+/// The value that an entry's file shows now; none if it is gone or shows no value.
+pub(crate) fn show(files: &dyn Files, entry: &Entry) -> Option<String> {
+    let text = files.read(&entry.path).ok()?;
+    value::parse(entry.format, entry.word(), &text).ok()
+}
+
+pub(crate) fn put(files: &dyn Files, entry: &Entry, value: &str) -> Result<(), FileError> {
+    files.write(
+        &entry.path,
+        &value::written(entry.format, entry.word(), value),
+    )
+}
+
+/// Makes the kernel keep what was written over CPU hotplug: the file takes its own value again.
+pub(crate) fn commit<'a>(files: &dyn Files, written: impl Iterator<Item = &'a Entry>) {
+    let mut done: Vec<&KernelPath> = Vec::new();
+    for path in written.filter_map(|entry| entry.commit.as_ref()) {
+        if !done.contains(&path) {
+            done.push(path);
+            if let Ok(text) = files.read(path) {
+                // Its own value back: it can only be refused where it was refused before.
+                let _ = files.write(path, &format!("{}\n", text.trim()));
+            }
+        }
+    }
+}
+
+fn snapshot(
+    files: &dyn Files,
+    transaction: &Transaction,
+    below: &[Layer],
+) -> Result<Vec<Entry>, LayerError> {
+    let mut entries = Vec::with_capacity(transaction.steps.len());
+    for step in &transaction.steps {
+        let mut entry = Entry {
+            knob: step.knob.clone(),
+            path: step.path.clone(),
+            format: step.format,
+            target: step.value.clone(),
+            before: String::new(),
+            original: String::new(),
+            rebased: false,
+            excludes: step.excludes.clone(),
+            commit: step.commit.clone(),
+        };
+        let text = match files.read(&step.path) {
+            Ok(text) => text,
+            // A coupled file that is not there cannot be moved, but a lower layer may have made it
+            // vanish: then it is this layer's to bring back, should that one go first.
+            Err(error) if step.value.is_none() && error.refusal != Refusal::Other => {
+                if let Some(original) = inherited(&entry, below) {
+                    entry.before = original.clone();
+                    entry.original = original;
+                    entries.push(entry);
+                }
+                continue;
+            }
+            Err(source) => {
+                return Err(LayerError::Read {
+                    knob: step.knob.clone(),
+                    source,
+                });
+            }
+        };
+        entry.before = match value::parse(step.format, entry.word(), &text) {
+            Ok(value) => value,
+            Err(_) if step.value.is_none() => continue,
+            Err(source) => {
+                let path = step.path.to_string();
+                return Err(LayerError::Odd {
+                    knob: step.knob.clone(),
+                    path,
+                    source,
+                });
+            }
+        };
+        (entry.original, entry.rebased) = origin(&entry, below);
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+/// The original that the newest lower layer keeps for a slot.
+fn inherited(entry: &Entry, below: &[Layer]) -> Option<String> {
+    let slot = entry.slot();
+    let keeps = |layer: &Layer| Some(layer.entries[layer.position(&slot)?].original.clone());
+    below.iter().rev().find_map(keeps)
+}
+
+/// The value that comes back at the very end, and whether a lower layer had lost hold of the file.
+fn origin(entry: &Entry, below: &[Layer]) -> (String, bool) {
+    let slot = entry.slot();
+    let holder = below
+        .iter()
+        .rev()
+        .find(|layer| layer.position(&slot).is_some());
+    let lost = holder.is_some_and(|layer| layer.held_at(&slot) != Some(&entry.before));
+    match inherited(entry, below) {
+        Some(original) if !lost => (original, false),
+        _ => (entry.before.clone(), lost),
+    }
+}
+
+/// Writes every target in order; a second time what a later write of the same layer moved.
+fn write_all<'a>(files: &dyn Files, entries: &'a [Entry]) -> Result<(), (&'a Entry, FileError)> {
+    let mut kept = vec![None; entries.len()];
+    // Pairs with an order of their own (minimum ≤ maximum) may need the later one first.
+    let mut refused = Vec::new();
+    for (at, entry) in entries.iter().enumerate() {
+        match write_one(files, entry, entries) {
+            Ok(value) => kept[at] = value,
+            Err(error) if error.refusal == Refusal::Invalid => refused.push(at),
+            Err(error) => return Err((entry, error)),
+        }
+    }
+    for at in refused {
+        kept[at] =
+            write_one(files, &entries[at], entries).map_err(|error| (&entries[at], error))?;
+    }
+    for (entry, kept) in entries.iter().zip(kept) {
+        if let (Some(target), Some(kept)) = (&entry.target, kept)
+            && show(files, entry).as_ref() != Some(&kept)
+        {
+            put(files, entry, target).map_err(|error| (entry, error))?;
+        }
+    }
+    commit(files, entries.iter().filter(|entry| entry.target.is_some()));
+    Ok(())
+}
+
+/// Writes one target and returns what the file shows then; none if there was nothing to write.
+fn write_one(
+    files: &dyn Files,
+    entry: &Entry,
+    entries: &[Entry],
+) -> Result<Option<String>, FileError> {
+    let Some(target) = &entry.target else {
+        return Ok(None);
+    };
+    let now = show(files, entry);
+    let partner_in_force = || {
+        let partner = entries
+            .iter()
+            .find(|other| Some(&other.path) == entry.excludes.as_ref());
+        partner.is_some_and(|partner| show(files, partner).is_some_and(|value| value != "0"))
+    };
+    if now.as_ref() == Some(target) && !partner_in_force() {
+        return Ok(now);
+    }
+    put(files, entry, target)?;
+    Ok(show(files, entry))
+}
+
+fn written(entries: &[Entry], held: &[Option<String>]) -> Vec<Written> {
+    entries
+        .iter()
+        .zip(held)
+        .filter_map(|(entry, held)| {
+            Some(Written {
+                knob: entry.knob.clone(),
+                before: entry.before.clone(),
+                asked: entry.target.clone()?,
+                kept: held.clone().unwrap_or_default(),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,6 @@
+//! Transactions against a simulated kernel that has the couplings of the real one, and against
+//! death at every point.
+
+mod crash;
+mod fake;
+mod rules;
