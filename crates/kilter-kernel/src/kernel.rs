@@ -123,19 +123,19 @@ impl Kernel {
 
     /// Whether this process may open the file for writing, without opening it.
     pub fn may_write(&self, path: &KernelPath) -> bool {
+        use rustix::fs::{Access, AtFlags, accessat};
         let (tree, rest) = path.split();
-        self.tree(tree).is_some_and(|dir| {
-            let writable_mode = rustix::fs::statat(dir, rest, rustix::fs::AtFlags::empty())
-                .is_ok_and(|stat| stat.st_mode & 0o222 != 0);
-            writable_mode
-                && rustix::fs::accessat(
-                    dir,
-                    rest,
-                    rustix::fs::Access::WRITE_OK,
-                    rustix::fs::AtFlags::EACCESS,
-                )
-                .is_ok()
-        })
+        let permitted = |dir| accessat(dir, rest, Access::WRITE_OK, AtFlags::EACCESS).is_ok();
+        !self.is_read_only(path) && self.tree(tree).is_some_and(permitted)
+    }
+
+    /// Whether the kernel offers the file for reading only, to whomever; true if there is none.
+    pub fn is_read_only(&self, path: &KernelPath) -> bool {
+        let (tree, rest) = path.split();
+        let mode = |dir| rustix::fs::statat(dir, rest, rustix::fs::AtFlags::empty()).ok();
+        self.tree(tree)
+            .and_then(mode)
+            .is_none_or(|stat| stat.st_mode & 0o222 == 0)
     }
 
     fn tree(&self, tree: &'static str) -> Option<&OwnedFd> {

@@ -89,7 +89,7 @@ pub enum LayerError {
         /// The reason.
         source: FileError,
         /// What was put back.
-        undone: Reverted,
+        undone: Box<Reverted>,
     },
 }
 
@@ -125,7 +125,7 @@ impl Lock<'_> {
         layer.create(&file).map_err(StoreError::at(&file))?;
         if let Err((entry, source)) = write_all(files, &layer.entries) {
             let (knob, value) = (entry.knob.clone(), entry.target.clone().unwrap_or_default());
-            let undone = self.undo(files, id)?;
+            let undone = Box::new(self.undo(files, id)?);
             return Err(LayerError::Refused {
                 knob,
                 value,

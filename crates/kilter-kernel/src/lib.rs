@@ -26,6 +26,6 @@ pub use journal::Entry;
 pub use kernel::{FileError, Files, Kernel, Refusal};
 pub use layer::{Begun, LayerError, Step, Transaction, Written};
 pub use path::{KernelPath, PathError};
-pub use process::{boot_id, is_alive, this_process};
+pub use process::{boot_id, is_alive, is_root, this_process};
 pub use store::{Experiment, Lock, Store, StoreError};
 pub use value::{ValueError, parse as parse_value, words, written as text_to_write};

@@ -12,6 +12,11 @@ pub fn this_process() -> Owner {
     }
 }
 
+/// Whether this process acts as root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// Whether exactly that process lives (a zombie does not).
 pub fn is_alive(owner: &Owner) -> bool {
     start_ticks(owner.pid) == Some(owner.start_ticks)

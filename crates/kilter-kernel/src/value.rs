@@ -71,9 +71,11 @@ pub fn words(format: Format, text: &str) -> Vec<String> {
 }
 
 fn between(text: &str, open: char, close: char) -> Option<String> {
-    let (_, rest) = text.split_once(open)?;
-    let (word, _) = rest.split_once(close)?;
-    (!word.is_empty()).then(|| word.to_owned())
+    match text.split_once(open) {
+        Some((_, rest)) => rest.split_once(close).map(|(word, _)| word.to_owned()),
+        // A queue without a choice shows its one word bare (dm and md devices: `none`).
+        None => Some(text.to_owned()).filter(|word| !word.is_empty() && !word.contains(' ')),
+    }
 }
 
 #[cfg(test)]

@@ -1,1 +1,27 @@
-//! (in progress)
+//! Knobs and profiles: from names and values to a transaction.
+//!
+//! The [`Catalog`] is data (TOML, built in and from `/usr/share/kilter` and `/etc/kilter`).
+//! [`probe`] says what this kernel has of a knob, [`plan`] checks values and compiles couplings
+//! into the order of writing. Nothing here writes a kernel file.
+#![forbid(unsafe_code)]
+
+mod catalog;
+mod check;
+mod evidence;
+mod files;
+mod names;
+mod order;
+mod places;
+mod plan;
+mod probe;
+mod profile;
+
+pub use catalog::{Catalog, CatalogError};
+pub use check::{ValueError, check_spec, check_value};
+pub use evidence::EvidenceFile;
+pub use files::FileProblem;
+pub use names::{UnknownName, is_glob, nearest, valid_name};
+pub use places::Places;
+pub use plan::{Consent, PlanError, Planned, plan};
+pub use probe::{Found, instances, probe, probe_all};
+pub use profile::{ProfileError, all_profiles, resolve_profile, save_profile};

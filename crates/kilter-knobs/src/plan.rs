@@ -1,0 +1,485 @@
+//! From names and values to a transaction: everything is checked before anything is written.
+
+use crate::catalog::{Catalog, fill, instance_of};
+use crate::check::{ValueError, check_value};
+use crate::names::{UnknownName, is_glob, matches};
+use crate::order::{self, Before};
+use crate::probe::{self, Found, probe};
+use kilter_api::{
+    Change, Format, KnobSpec, Plan, Risk, Settings, Skipped, Unavailable, UnavailableReason,
+};
+use kilter_kernel::{Files, Kernel, KernelPath, Step, Transaction};
+use std::collections::BTreeMap;
+
+/// Which risks a person has said yes to.
+#[derive(Clone, Debug, Default)]
+pub struct Consent {
+    /// Risks allowed by name.
+    pub allow: Vec<Risk>,
+    /// Leave risky knobs out instead of refusing.
+    pub skip_risky: bool,
+}
+
+/// A plan for people and the transaction that carries it out.
+#[derive(Clone, Debug, Default)]
+pub struct Planned {
+    /// What will be written, and what not.
+    pub plan: Plan,
+    /// The same with couplings, in the order of writing.
+    pub transaction: Transaction,
+}
+
+/// Settings that are refused whole. Nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// No such knob.
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
+    /// A value outside what is allowed.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// Two members of a pair that zero each other.
+    #[error("{0} and {1} exclude each other: a write of one sets the other to zero")]
+    Exclusive(String, String),
+    /// A value above its limit.
+    #[error("{knob}={value} is above {limit}={limit_value}, which must not be below it")]
+    Above {
+        /// The knob.
+        knob: String,
+        /// Its value.
+        value: String,
+        /// The knob that limits it.
+        limit: String,
+        /// The limit's value.
+        limit_value: String,
+    },
+    /// Values whose risk needs a yes.
+    #[error("refused for their risk: {}", list(.0))]
+    Risky(Vec<(String, Risk)>),
+}
+
+fn list(risky: &[(String, Risk)]) -> String {
+    risky
+        .iter()
+        .map(|(knob, risk)| format!("{knob} ({})", word(*risk)))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// A risk as it is written on the command line.
+fn word(risk: Risk) -> String {
+    format!("{risk:?}").to_lowercase()
+}
+
+impl PlanError {
+    /// Risks that would have to be allowed, as `--allow` takes them.
+    pub fn risks(&self) -> Vec<String> {
+        let PlanError::Risky(risky) = self else {
+            return Vec::new();
+        };
+        let mut words: Vec<String> = risky.iter().map(|(_, risk)| word(*risk)).collect();
+        words.sort();
+        words.dedup();
+        words
+    }
+}
+
+/// A knob that is to get a value.
+struct Target<'a> {
+    name: String,
+    spec: &'a KnobSpec,
+    instance: Option<String>,
+    value: String,
+}
+
+/// Checks settings and compiles them. `settings` may hold globs over devices (`block.*.iostats`);
+/// an exact name wins over a glob.
+pub fn plan(
+    kernel: &Kernel,
+    catalog: &Catalog,
+    name: &str,
+    settings: &Settings,
+    consent: &Consent,
+) -> Result<Planned, PlanError> {
+    let mut skipped = Vec::new();
+    let mut targets = expand(kernel, catalog, settings, &mut skipped)?;
+    ask_consent(&mut targets, consent, &mut skipped)?;
+    exclude(&targets)?;
+    let mut found = BTreeMap::new();
+    targets.retain(|target| match settable(kernel, target) {
+        Ok(here) => found.insert(target.name.clone(), here).is_none(),
+        Err(because) => {
+            skipped.push(Skipped {
+                knob: target.name.clone(),
+                because,
+            });
+            false
+        }
+    });
+    limits(kernel, catalog, &targets)?;
+    let transaction = compile(kernel, catalog, &targets, &found);
+    let changes = transaction.steps.iter().filter_map(|step| {
+        let here = found.get(&step.knob)?;
+        let new = step.value.clone()?;
+        Some(Change {
+            knob: step.knob.clone(),
+            path: step.path.to_string(),
+            old: here.value.clone(),
+            new,
+            effective: None,
+        })
+    });
+    let plan = Plan {
+        name: name.to_owned(),
+        changes: changes.collect(),
+        skipped,
+    };
+    Ok(Planned { plan, transaction })
+}
+
+fn expand<'a>(
+    kernel: &Kernel,
+    catalog: &'a Catalog,
+    settings: &Settings,
+    skipped: &mut Vec<Skipped>,
+) -> Result<Vec<Target<'a>>, PlanError> {
+    let mut targets: BTreeMap<String, Target<'a>> = BTreeMap::new();
+    let (globs, exact): (Vec<_>, Vec<_>) = settings.iter().partition(|(name, _)| is_glob(name));
+    for (glob, value) in globs {
+        let matched = matching(kernel, catalog, glob)?;
+        if matched.is_empty() {
+            let detail = format!("this machine has nothing that matches {glob}");
+            skipped.push(Skipped {
+                knob: glob.clone(),
+                because: Unavailable {
+                    reason: UnavailableReason::Absent,
+                    detail,
+                },
+            });
+        }
+        for (name, spec, instance) in matched {
+            let value = check_value(&name, spec, value)?;
+            targets.insert(
+                name.clone(),
+                Target {
+                    name,
+                    spec,
+                    instance,
+                    value,
+                },
+            );
+        }
+    }
+    for (name, value) in exact {
+        let spec = catalog.find(name)?;
+        let instance = instance_of(&spec.name, name).map(str::to_owned);
+        let value = check_value(name, spec, value)?;
+        targets.insert(
+            name.clone(),
+            Target {
+                name: name.clone(),
+                spec,
+                instance,
+                value,
+            },
+        );
+    }
+    Ok(targets.into_values().collect())
+}
+
+/// Instances that a glob names; virtual devices only where the glob spells their name out.
+fn matching<'a>(
+    kernel: &Kernel,
+    catalog: &'a Catalog,
+    glob: &str,
+) -> Result<Vec<(String, &'a KnobSpec, Option<String>)>, UnknownName> {
+    let mut found = Vec::new();
+    let mut any_template = false;
+    for spec in &catalog.knobs {
+        any_template |= matches(glob, &spec.name);
+        for instance in probe::instances(kernel, spec) {
+            let name = fill(&spec.name, instance.as_deref());
+            let spelled_out = instance
+                .as_ref()
+                .is_none_or(|instance| glob.split('.').any(|part| part == instance));
+            if matches(glob, &name) && (spelled_out || !probe::knob_is_virtual(instance.as_deref()))
+            {
+                found.push((name, spec, instance));
+            }
+        }
+    }
+    match found.is_empty() && !any_template {
+        true => Err(UnknownName::new(
+            "knob",
+            glob,
+            catalog.knobs.iter().map(|spec| spec.name.as_str()),
+        )),
+        false => Ok(found),
+    }
+}
+
+fn ask_consent(
+    targets: &mut Vec<Target<'_>>,
+    consent: &Consent,
+    skipped: &mut Vec<Skipped>,
+) -> Result<(), PlanError> {
+    let refused = |target: &Target| {
+        target.spec.risk.needs_consent() && !consent.allow.contains(&target.spec.risk)
+    };
+    if !consent.skip_risky {
+        let risky: Vec<_> = targets
+            .iter()
+            .filter(|target| refused(target))
+            .map(|target| (target.name.clone(), target.spec.risk))
+            .collect();
+        return if risky.is_empty() {
+            Ok(())
+        } else {
+            Err(PlanError::Risky(risky))
+        };
+    }
+    for target in targets.iter().filter(|target| refused(target)) {
+        let detail = format!("left out for its risk: {}", word(target.spec.risk));
+        skipped.push(Skipped {
+            knob: target.name.clone(),
+            because: Unavailable {
+                reason: UnavailableReason::NotPermitted,
+                detail,
+            },
+        });
+    }
+    targets.retain(|target| !refused(target));
+    Ok(())
+}
+
+fn exclude(targets: &[Target<'_>]) -> Result<(), PlanError> {
+    for target in targets {
+        let Some(partner) = &target.spec.couplings.excludes else {
+            continue;
+        };
+        let partner = fill(partner, target.instance.as_deref());
+        if targets.iter().any(|other| other.name == partner) {
+            return Err(PlanError::Exclusive(target.name.clone(), partner));
+        }
+    }
+    Ok(())
+}
+
+fn settable(kernel: &Kernel, target: &Target<'_>) -> Result<Found, Unavailable> {
+    let found = probe(
+        kernel,
+        &target.name,
+        target.spec,
+        target.instance.as_deref(),
+    )?;
+    // Without root a plan can still be looked at; carrying it out needs root anyway.
+    let settable = match kilter_kernel::is_root() {
+        true => kernel.may_write(&found.path),
+        false => !kernel.is_read_only(&found.path),
+    };
+    let because = || Unavailable {
+        reason: UnavailableReason::ReadOnly,
+        detail: format!("{} is read-only here", found.path),
+    };
+    match settable {
+        true => Ok(found),
+        false => Err(because()),
+    }
+}
+
+/// Both ends of every `at_most` as they will be: the new value, or else the current one.
+fn limits(kernel: &Kernel, catalog: &Catalog, targets: &[Target<'_>]) -> Result<(), PlanError> {
+    let will_be = |name: &str| -> Option<String> {
+        if let Some(target) = targets.iter().find(|target| target.name == name) {
+            return Some(target.value.clone());
+        }
+        let spec = catalog.find(name).ok()?;
+        probe(kernel, name, spec, instance_of(&spec.name, name))
+            .ok()
+            .map(|found| found.value)
+    };
+    let touched = |name: &str| targets.iter().any(|target| target.name == name);
+    for spec in catalog
+        .knobs
+        .iter()
+        .filter(|spec| spec.couplings.at_most.is_some())
+    {
+        for (knob, limit) in pairs(spec, targets) {
+            if !touched(&knob) && !touched(&limit) {
+                continue;
+            }
+            let (Some(value), Some(limit_value)) = (will_be(&knob), will_be(&limit)) else {
+                continue;
+            };
+            // Zero means "unused" for the members of an excluding pair.
+            let above = match (value.parse::<i64>(), limit_value.parse::<i64>()) {
+                (Ok(_), Ok(0)) if spec.couplings.excludes.is_some() => false,
+                (Ok(value), Ok(limit)) => value > limit,
+                _ => false,
+            };
+            if above {
+                return Err(PlanError::Above {
+                    knob,
+                    value,
+                    limit,
+                    limit_value,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn pairs(spec: &KnobSpec, targets: &[Target<'_>]) -> Vec<(String, String)> {
+    let limit = spec.couplings.at_most.as_deref().unwrap_or_default();
+    let mut instances: Vec<Option<&str>> = targets
+        .iter()
+        .map(|target| target.instance.as_deref())
+        .collect();
+    instances.sort();
+    instances.dedup();
+    let fits = |instance: &Option<&str>| instance.is_some() == spec.name.contains('<');
+    let mut pairs: Vec<_> = instances
+        .into_iter()
+        .filter(fits)
+        .map(|instance| (fill(&spec.name, instance), fill(limit, instance)))
+        .collect();
+    if pairs.is_empty() && !spec.name.contains('<') {
+        pairs.push((spec.name.clone(), limit.to_owned()));
+    }
+    pairs
+}
+
+/// Adds what couplings move, and sorts.
+fn compile(
+    kernel: &Kernel,
+    catalog: &Catalog,
+    targets: &[Target<'_>],
+    found: &BTreeMap<String, Found>,
+) -> Transaction {
+    let mut compiler = Compiler {
+        kernel,
+        catalog,
+        steps: Vec::new(),
+        before: Before::new(),
+    };
+    for target in targets {
+        compiler.add(
+            &target.name,
+            target.spec,
+            target.instance.as_deref(),
+            &found[&target.name],
+            Some(target.value.clone()),
+        );
+    }
+    for target in targets {
+        compiler.couple(
+            target.spec,
+            target.instance.as_deref(),
+            &found[&target.name].path.clone(),
+        );
+    }
+    Transaction {
+        steps: order::sort(compiler.steps, &compiler.before),
+    }
+}
+
+struct Compiler<'a> {
+    kernel: &'a Kernel,
+    catalog: &'a Catalog,
+    steps: Vec<Step>,
+    before: Before,
+}
+
+impl Compiler<'_> {
+    fn add(
+        &mut self,
+        name: &str,
+        spec: &KnobSpec,
+        instance: Option<&str>,
+        found: &Found,
+        value: Option<String>,
+    ) {
+        let excludes = self.path_of(spec.couplings.excludes.as_deref(), instance);
+        let commit = self.path_of(spec.couplings.commit.as_deref(), instance);
+        if let Some(commit) = &commit {
+            self.before.insert((commit.clone(), found.path.clone()));
+        }
+        self.steps.push(Step {
+            knob: name.to_owned(),
+            path: found.path.clone(),
+            format: found.format,
+            value,
+            excludes,
+            commit,
+        });
+    }
+
+    /// Adds, as files to be kept safe, whatever a write of this knob moves, and what that moves.
+    fn couple(&mut self, spec: &KnobSpec, instance: Option<&str>, path: &KernelPath) {
+        for name in spec.couplings.resets.iter().chain(&spec.couplings.excludes) {
+            self.watch(
+                &fill(name, instance),
+                path,
+                spec.couplings.excludes.as_ref() != Some(name),
+            );
+        }
+        for pattern in &spec.couplings.resets_files {
+            self.watch_files(&fill(pattern, instance), path);
+        }
+    }
+
+    fn watch(&mut self, name: &str, resetter: &KernelPath, ordered: bool) {
+        let Ok(spec) = self.catalog.find(name) else {
+            return;
+        };
+        let instance = instance_of(&spec.name, name);
+        let Ok(found) = probe(self.kernel, name, spec, instance) else {
+            return;
+        };
+        if ordered {
+            self.before.insert((resetter.clone(), found.path.clone()));
+        }
+        if !self.steps.iter().any(|step| step.knob == name) {
+            self.add(name, spec, instance, &found, None);
+            self.couple(spec, instance, &found.path);
+        }
+    }
+
+    fn watch_files(&mut self, pattern: &str, resetter: &KernelPath) {
+        let Some((dir, last)) = pattern.rsplit_once('/') else {
+            return;
+        };
+        for name in self
+            .kernel
+            .list(dir)
+            .into_iter()
+            .filter(|name| matches(last, name))
+        {
+            let Ok(path) = KernelPath::new(format!("{dir}/{name}")) else {
+                continue;
+            };
+            self.before.insert((resetter.clone(), path.clone()));
+            let known = self.steps.iter().any(|step| step.path == path);
+            if !known && self.kernel.may_write(&path) && self.kernel.read(&path).is_ok() {
+                let knob = path.to_string();
+                self.steps.push(Step {
+                    knob,
+                    path,
+                    format: Format::Plain,
+                    value: None,
+                    excludes: None,
+                    commit: None,
+                });
+            }
+        }
+    }
+
+    fn path_of(&self, name: Option<&str>, instance: Option<&str>) -> Option<KernelPath> {
+        let name = fill(name?, instance);
+        let spec = self.catalog.find(&name).ok()?;
+        probe(self.kernel, &name, spec, instance_of(&spec.name, &name))
+            .ok()
+            .map(|found| found.path)
+    }
+}

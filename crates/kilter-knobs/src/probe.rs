@@ -1,0 +1,196 @@
+//! What this kernel has of the catalog. Paths are tried, versions never compared.
+
+use crate::catalog::{Catalog, fill};
+use kilter_api::{Format, Knob, KnobSpec, KnobState, Unavailable, UnavailableReason, ValueKind};
+use kilter_kernel::{FileError, Files, Kernel, KernelPath, Refusal, parse_value, words};
+
+/// The path of a knob that is here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// The file.
+    pub path: KernelPath,
+    /// How it shows the value.
+    pub format: Format,
+    /// The value now.
+    pub value: String,
+    /// For choices: the words that the file offers now.
+    pub offered: Vec<String>,
+}
+
+/// Devices whose queue belongs to no hardware of their own; a glob leaves them out.
+const VIRTUAL: [&str; 6] = ["loop", "ram", "zram", "dm-", "md", "nbd"];
+
+/// Looks a knob up in the kernel.
+pub fn probe(
+    kernel: &Kernel,
+    name: &str,
+    spec: &KnobSpec,
+    instance: Option<&str>,
+) -> Result<Found, Unavailable> {
+    let word = name.rsplit('.').next().unwrap_or(name);
+    let mut problems = Vec::new();
+    for place in &spec.paths {
+        let path = match KernelPath::new(fill(&place.file, instance)) {
+            Ok(path) => path,
+            Err(error) => return Err(unavailable(UnavailableReason::Absent, error.to_string())),
+        };
+        match kernel.read(&path) {
+            Ok(text) => return found(spec, path, place.format, word, &text),
+            Err(error) => problems.push(error),
+        }
+    }
+    Err(why(spec, &problems))
+}
+
+fn found(
+    spec: &KnobSpec,
+    path: KernelPath,
+    format: Format,
+    word: &str,
+    text: &str,
+) -> Result<Found, Unavailable> {
+    if text.trim().is_empty() {
+        let detail = format!("{path} is empty: this machine cannot do it");
+        return Err(unavailable(UnavailableReason::Unsupported, detail));
+    }
+    let value = parse_value(format, word, text).map_err(|error| {
+        let reason = match format {
+            Format::Feature => UnavailableReason::Absent,
+            _ => UnavailableReason::Unsupported,
+        };
+        unavailable(reason, format!("{path}: {error}{}", successor(spec)))
+    })?;
+    if matches!(spec.value, ValueKind::Int { .. }) && value.parse::<i128>().is_err() {
+        let detail = format!("{path} shows `{value}`, which is no number");
+        return Err(unavailable(UnavailableReason::Unsupported, detail));
+    }
+    Ok(Found {
+        offered: words(format, text),
+        path,
+        format,
+        value,
+    })
+}
+
+/// The most telling of the reasons for which no path could be read.
+fn why(spec: &KnobSpec, problems: &[FileError]) -> Unavailable {
+    let reason = |refusal: Refusal| match refusal {
+        Refusal::LockedDown => UnavailableReason::LockedDown,
+        Refusal::NotPermitted => UnavailableReason::NotPermitted,
+        Refusal::ReadOnly => UnavailableReason::ReadOnly,
+        Refusal::NotMounted => UnavailableReason::NotMounted,
+        Refusal::Absent => UnavailableReason::Absent,
+        _ => UnavailableReason::Unsupported,
+    };
+    let rank = |problem: &&FileError| match reason(problem.refusal) {
+        UnavailableReason::Absent => 2,
+        UnavailableReason::NotMounted => 1,
+        _ => 0,
+    };
+    let Some(told) = problems.iter().min_by_key(rank) else {
+        return unavailable(
+            UnavailableReason::Absent,
+            "the catalog names no path".to_owned(),
+        );
+    };
+    let reason = reason(told.refusal);
+    let detail = match reason {
+        UnavailableReason::Absent => {
+            let eras: Vec<&str> = spec.paths.iter().map(|path| path.era.as_str()).collect();
+            format!(
+                "this kernel does not have it (kernels with it: {}){}",
+                eras.join(", "),
+                successor(spec)
+            )
+        }
+        _ => told.to_string(),
+    };
+    unavailable(reason, detail)
+}
+
+fn successor(spec: &KnobSpec) -> String {
+    match spec.successor.as_str() {
+        "" => String::new(),
+        successor => format!("; instead: {successor}"),
+    }
+}
+
+fn unavailable(reason: UnavailableReason, detail: String) -> Unavailable {
+    Unavailable { reason, detail }
+}
+
+/// The instances of a templated entry on this machine; one without a name for a plain entry.
+pub fn instances(kernel: &Kernel, spec: &KnobSpec) -> Vec<Option<String>> {
+    let Some((dir, prefix)) = spec.paths.iter().find_map(|path| template_dir(&path.file)) else {
+        return vec![None];
+    };
+    let names = kernel
+        .list(dir)
+        .into_iter()
+        .filter(|name| name.starts_with(prefix) && !name.contains('.'));
+    names.map(Some).collect()
+}
+
+/// The directory whose entries fill a path's placeholder, and what their names begin with.
+fn template_dir(file: &str) -> Option<(&str, &'static str)> {
+    let (before, rest) = file.split_once('<')?;
+    let prefix = if rest.starts_with("policy>") {
+        "policy"
+    } else {
+        ""
+    };
+    Some((before.trim_end_matches('/'), prefix))
+}
+
+/// Every knob of the catalog on this machine, instances spelled out. A templated entry without an
+/// instance is told as absent under its template's name.
+pub fn probe_all(kernel: &Kernel, catalog: &Catalog) -> Vec<Knob> {
+    let mut knobs = Vec::new();
+    for spec in &catalog.knobs {
+        let instances = instances(kernel, spec);
+        if instances.is_empty() {
+            let detail = format!("this machine has no instance of {}", spec.name);
+            let state = KnobState::Unavailable(unavailable(UnavailableReason::Absent, detail));
+            knobs.push(Knob {
+                name: spec.name.clone(),
+                state,
+                virtual_device: false,
+                spec: spec.clone(),
+                offered: Vec::new(),
+            });
+        }
+        for instance in instances {
+            knobs.push(knob(kernel, spec, instance.as_deref()));
+        }
+    }
+    knobs
+}
+
+/// One knob on this machine.
+fn knob(kernel: &Kernel, spec: &KnobSpec, instance: Option<&str>) -> Knob {
+    let name = fill(&spec.name, instance);
+    let (state, offered) = match probe(kernel, &name, spec, instance) {
+        Ok(found) => {
+            let writable = kernel.may_write(&found.path);
+            let state = KnobState::Present {
+                value: found.value,
+                path: found.path.to_string(),
+                writable,
+            };
+            (state, found.offered)
+        }
+        Err(reason) => (KnobState::Unavailable(reason), Vec::new()),
+    };
+    let virtual_device = knob_is_virtual(instance);
+    Knob {
+        name,
+        state,
+        virtual_device,
+        spec: spec.clone(),
+        offered,
+    }
+}
+
+pub(crate) fn knob_is_virtual(instance: Option<&str>) -> bool {
+    instance.is_some_and(|device| VIRTUAL.iter().any(|prefix| device.starts_with(prefix)))
+}
