@@ -97,15 +97,17 @@ impl Layer {
     }
 
     /// Whether the layer decides what this slot shows: it sets it, or sets the partner whose write
-    /// zeroes it.
+    /// zeroes it, or moved it by a coupled write.
     pub fn governs(&self, slot: &str) -> bool {
         let sets = |at: usize| self.entries[at].target.is_some();
+        let moved = |at: usize| {
+            let held = self.held.as_ref().and_then(|held| held[at].as_ref());
+            self.held.is_some() && held != Some(&self.entries[at].before)
+        };
         self.position(slot).is_some_and(|at| {
             let partner = self.entries[at].excludes.as_ref();
-            sets(at)
-                || partner
-                    .and_then(|path| self.position(path.as_str()))
-                    .is_some_and(sets)
+            let partner = partner.and_then(|path| self.position(path.as_str()));
+            sets(at) || moved(at) || partner.is_some_and(sets)
         })
     }
 
@@ -197,6 +199,8 @@ impl Layer {
             Record::Moved { values } => {
                 for (slot, value) in values {
                     if let (Some(at), Some(held)) = (self.position(&slot), self.held.as_mut()) {
+                        // Not this layer's doing: it has moved nothing.
+                        self.entries[at].before = value.clone().unwrap_or_default();
                         held[at] = value;
                     }
                 }

@@ -488,7 +488,7 @@ fn another_boots_layers_are_forgotten_unwritten() {
 fn an_odd_file_stops_the_transaction_before_any_write() {
     let machine = Machine::new();
     let mut transaction = all(&[("vm.swappiness", "10"), ("block.vda.nr_requests", "32")]);
-    transaction.steps[0].format = Format::Bracketed;
+    transaction.steps[0].format = Format::YesNo;
     assert!(matches!(
         machine.try_begin("p", &transaction),
         Err(LayerError::Odd { .. })
