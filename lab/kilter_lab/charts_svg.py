@@ -78,9 +78,7 @@ WIDE, NARROW = 840.0, 330.0
 Draw = Callable[[Figure, Size], None]
 
 
-def chart(
-    name: str, title: str, text: str, keys: list[Key], height: float, draw: Draw
-) -> Chart:
+def chart(name: str, title: str, text: str, keys: list[Key], height: float, draw: Draw) -> Chart:
     """Draws a chart for wide and for narrow windows; ``height`` in the page's pixels."""
     wide = render(name, Size(WIDE, height, narrow=False), draw)
     narrow = render(f"{name}-narrow", Size(NARROW, height, narrow=True), draw)
@@ -160,9 +158,7 @@ def _inline(document: str, name: str, size: Size) -> Markup:
 def _tag(tag: str, name: str, used: set[str]) -> str:
     tag = " ".join(tag.split())
     tag = _NOISE.sub("", tag)
-    tag = _IDENTIFIER.sub(
-        lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", tag
-    )
+    tag = _IDENTIFIER.sub(lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", tag)
     tag = tag.replace('xlink:href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
     tag = _NUMBER.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), tag)
     return _COLOUR.sub(lambda found: f"var({VARIABLES[found[0]]})", tag)

@@ -21,7 +21,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from kilter_lab import charts, report_numbers, report_tables, report_text, report_view
+from kilter_lab import charts, charts_runs, report_numbers, report_tables, report_text, report_view
 from kilter_lab.errors import LabError
 from kilter_lab.messages import ReportRequest
 from kilter_lab.study import StudyData
@@ -44,8 +44,8 @@ def to_html(data: StudyData) -> str:
     facts["charts"] = {
         "promise": charts.promise(data),
         "trials": charts.trials(data),
-        "arms": charts.arms(data),
-        "drift": charts.drift(data),
+        "arms": charts_runs.arms(data),
+        "drift": charts_runs.drift(data),
     }
     template = _pages().get_template("report.html.j2")
     page = ""
@@ -161,6 +161,7 @@ def _facts(data: StudyData) -> dict[str, Any]:
         "metrics": report_view.metric_rows(data),
         "values": report_view.value_rows(data),
         "power": report_view.power(data),
+        "blind": report_view.blind(data),
         "comfort": report_view.comfort(data),
         "estimates": report_view.estimates(data),
         "curse": report_view.CURSE,

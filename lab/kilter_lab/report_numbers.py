@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kilter_lab import stats
 from kilter_lab.messages import Metric, Record, VerdictRecord
-from kilter_lab.report_text import usable
+from kilter_lab.report_text import MISSING, usable
 from kilter_lab.study import Phase, Run, StudyData
 
 BASE = "base"
+Point = tuple[float, float]
+MOST_POINTS = 600
+"""Points of one kind in a chart."""
 PHASES: tuple[Phase, ...] = ("baseline", "search", "race", "prune", "confirm")
 STEAL_MARK = 0.01
 """Share of the machine's CPU time that others took, above which a run is marked."""
@@ -31,7 +34,7 @@ def deciding(data: StudyData) -> Metric:
         return data.metrics[0]
     known = data.confirmed[0] if data.confirmed else data.promised
     if known is None:
-        return Metric(name="metric", source=Record(field=""))
+        return Metric(name=MISSING, source=Record(field=""))
     return Metric(name=known.metric, source=Record(field=""), direction=known.direction)
 
 
@@ -126,6 +129,20 @@ def variation(sample: list[float]) -> float | None:
 def _deviation(sample: list[float], mean: float) -> float:
     # statistics.stdev is exact and therefore slow; math.hypot does not overflow.
     return math.hypot(*(value - mean for value in sample)) / math.sqrt(len(sample) - 1)
+
+
+def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
+    """At most ``most`` points: the lowest and the highest of each stretch, so extremes stay."""
+    if len(points) <= most:
+        return list(points)
+    stretches = max(1, most // 2)
+    kept: list[Point] = []
+    for number in range(stretches):
+        start = number * len(points) // stretches
+        stretch = points[start : (number + 1) * len(points) // stretches]
+        ends = {min(stretch, key=lambda point: point[1]), max(stretch, key=lambda point: point[1])}
+        kept.extend(sorted(ends))
+    return kept
 
 
 @dataclass(frozen=True)

@@ -90,9 +90,7 @@ def _varied(data: StudyData, before: dict[str, str]) -> list[str]:
 
 
 def _trial_row(trial: Trial, knobs: list[str], before: dict[str, str]) -> TrialRow:
-    changed = {
-        knob: value for knob, value in trial.settings.items() if value != before.get(knob)
-    }
+    changed = {knob: value for knob, value in trial.settings.items() if value != before.get(knob)}
     return TrialRow(
         number=trial.number,
         change=percent(trial.ratio),

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import re
 
+from kilter_lab.messages import Direction
+
 MISSING = "–"
 MINUS = "−"
 LONGEST_TEXT = 4000
@@ -133,6 +135,23 @@ def moment(stamp: str) -> str:
         return stamp
     day, clock, zone = found.groups()
     return f"{day} {clock} {'UTC' if zone in ('Z', '+00:00') else zone}"
+
+
+def wanted(direction: Direction) -> str:
+    """Which way a metric is better."""
+    return "lower is better" if direction == "min" else "higher is better"
+
+
+def tick_percent(value: float, _place: int | None = None) -> str:
+    """A percentage at a chart's tick: ``−2.5 %``."""
+    if abs(value) < 1e-9:
+        return "0"
+    return f"{MINUS if value < 0 else '+'}{abs(value):,g} %"
+
+
+def tick_number(value: float, _place: int | None = None) -> str:
+    """A number at a chart's tick: ``150,000``."""
+    return f"{value:,.10g}".replace("-", MINUS)
 
 
 def duration(seconds: float) -> str:

@@ -23,6 +23,7 @@ from kilter_lab.report_text import (
     quantity,
     rescaled,
     usable,
+    wanted,
 )
 from kilter_lab.study import Dropped, StudyData, StudyKnob
 
@@ -48,6 +49,7 @@ NOT_CONFIRMED = Word("not confirmed", MISSING, "plain")
 STATEMENTS = {
     "better": Word("Better", "✓", "good"),
     "nothing-helps": Word("Nothing helps", "=", "plain"),
+    "blind": Word("No answer", "?", "warn"),
     "unconfirmed": Word("Unconfirmed", "?", "warn"),
     "interrupted": Word("Interrupted", "■", "warn"),
     "running": Word("Still running", "…", "warn"),
@@ -107,11 +109,25 @@ class Estimate:
     word: str
 
 
+_UNFINISHED = {
+    "interrupted": "The study stopped before it came to a verdict; started again under its name, "
+    "it goes on from there.",
+    "running": "The study has not come to a verdict yet.",
+}
+
+
 def statement(data: StudyData) -> Word:
     """The ending in a word; *better* only where fresh blocks say so."""
     if data.ending == "better" and not claims(data):
         return STATEMENTS["unconfirmed"]
+    if data.ending == "nothing-helps" and blind(data):
+        return STATEMENTS["blind"]
     return STATEMENTS[data.ending]
+
+
+def blind(data: StudyData) -> bool:
+    """Whether nothing that was tried gave a measurement, so that nothing is known of it."""
+    return not data.confirmed and not any(usable(trial.ratio) for trial in data.trials)
 
 
 def statement_note(data: StudyData) -> str:
@@ -122,14 +138,17 @@ def statement_note(data: StudyData) -> str:
             f"Measured on {count(first.blocks, 'fresh block')} that had no part in the search, "
             f"at {first.confidence * 100:.4g}\u00a0% confidence."
         )
+    if data.ending == "nothing-helps" and blind(data):
+        return (
+            "No trial gave a measurement: this study cannot say whether any of its settings helps."
+        )
     if data.ending == "nothing-helps":
         return (
             "Nothing that was tried proved better than the values that this machine has now. There "
             "is nothing to apply and nothing to undo."
         )
     if data.ending in ("interrupted", "running"):
-        stopped = "The study has stopped before" if data.ending == "interrupted" else "Not yet at"
-        return f"{stopped} a verdict. What follows are estimates of the search, not gains."
+        return f"{_UNFINISHED[data.ending]} What follows are estimates of the search, not gains."
     if data.confirmed:
         return (
             "A candidate looked good while searching; the fresh blocks do not settle that it is. "
@@ -160,13 +179,13 @@ def metric_rows(data: StudyData) -> list[MetricRow]:
 
 
 def _metric_row(data: StudyData, metric: Metric, verdict: VerdictRecord | None) -> MetricRow:
-    wanted = "lower is better" if metric.direction == "min" else "higher is better"
+    way = wanted(metric.direction)
     if verdict is None:
         dash = MISSING
-        return MetricRow(metric.name, wanted, dash, dash, dash, dash, dash, NOT_CONFIRMED)
+        return MetricRow(metric.name, way, dash, dash, dash, dash, dash, NOT_CONFIRMED)
     return MetricRow(
         metric=metric.name,
-        wanted=wanted,
+        wanted=way,
         change=percent(verdict.ratio),
         interval=interval(verdict.low, verdict.high),
         base=quantity(verdict.base_median, metric.unit),
@@ -220,8 +239,10 @@ def value_rows(data: StudyData) -> list[ValueRow]:
 
 def comfort(data: StudyData) -> list[str]:
     """What a study that found nothing is good for, in paragraphs."""
-    if not any(usable(trial.ratio) for trial in data.trials):
-        return ["No trial gave a measurement, so this study says nothing about these knobs."]
+    if blind(data):
+        return [
+            "The trials below say how each of them failed; the knobs may still be worth a study."
+        ]
     return [
         "That is a good answer to have, and a common one: you can leave this machine as it is, and "
         f"you know how closely it was looked at. {power(data)}".rstrip(),
@@ -321,6 +342,8 @@ def promise_sentence(data: StudyData) -> str:
     promised = usable(data.promised.ratio) if data.promised else None
     confirmed = usable(data.confirmed[0].ratio) if data.confirmed else None
     if promised is None and confirmed is None:
+        if data.ending in ("interrupted", "running"):
+            return "The search has promised nothing so far."
         return "The search found nothing that promised enough to be measured again."
     if confirmed is None:
         return f"The search promises {percent(promised)}. No fresh block has confirmed any of it."
@@ -375,5 +398,3 @@ def method(data: StudyData) -> list[str]:
         f"of the region of equivalence ({region}); it holds for this command on this machine, and "
         "one boot is one sample of what changes from boot to boot.",
     ]
-
-

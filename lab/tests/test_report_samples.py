@@ -63,16 +63,51 @@ KNOBS = [
         "safe",
         "0, 1",
     ),
-    StudyKnob("vm.swappiness", "60", "Weight of swapping against dropping page cache.",
-              "", "", "safe", "0 .. 200"),
-    StudyKnob("vm.dirty_ratio", "20", "Dirty memory at which writers must write back themselves.",
-              "", "%", "safe", "5 .. 60"),
-    StudyKnob("vm.compaction_proactiveness", "20", "How eagerly memory is compacted in advance.",
-              "", "", "safe", "0 .. 100"),
-    StudyKnob("kernel.sched_autogroup_enabled", "1", "Group tasks by session.",
-              "Only tasks in the root group are affected.", "", "safe", "0, 1"),
-    StudyKnob("block.vda.nr_requests", "256", "Requests that a queue takes.",
-              "", "requests", "safe", "32 .. 1024 (log)"),
+    StudyKnob(
+        "vm.swappiness",
+        "60",
+        "Weight of swapping against dropping page cache.",
+        "",
+        "",
+        "safe",
+        "0 .. 200",
+    ),
+    StudyKnob(
+        "vm.dirty_ratio",
+        "20",
+        "Dirty memory at which writers must write back themselves.",
+        "",
+        "%",
+        "safe",
+        "5 .. 60",
+    ),
+    StudyKnob(
+        "vm.compaction_proactiveness",
+        "20",
+        "How eagerly memory is compacted in advance.",
+        "",
+        "",
+        "safe",
+        "0 .. 100",
+    ),
+    StudyKnob(
+        "kernel.sched_autogroup_enabled",
+        "1",
+        "Group tasks by session.",
+        "Only tasks in the root group are affected.",
+        "",
+        "safe",
+        "0, 1",
+    ),
+    StudyKnob(
+        "block.vda.nr_requests",
+        "256",
+        "Requests that a queue takes.",
+        "",
+        "requests",
+        "safe",
+        "32 .. 1024 (log)",
+    ),
 ]
 
 WALL = Metric("wall_s", Record("wall_s"), "min", "s")
@@ -158,7 +193,9 @@ def search(make: Factory, trials: int, knobs: list[StudyKnob], best: float) -> l
             made.append(Trial(number, point, None, None, None, 0, error))
             continue
         eased = 1.0 - math.exp(-number / (0.4 * trials))
-        true = make.chance.uniform(best, 1.15) * (1 - eased) + make.chance.uniform(best, 1.02) * eased
+        true = (
+            make.chance.uniform(best, 1.15) * (1 - eased) + make.chance.uniform(best, 1.02) * eased
+        )
         true = true if number else 1.0
         blocks = 2 if number % 6 else 5
         for block in range(blocks):
@@ -242,16 +279,24 @@ def better() -> StudyData:
     confirmed = [make.verdict("confirm", "winner", metric) for metric in metrics]
     return study(
         "better",
-        f"wall_s is {(1 - confirmed[0].ratio) * 100:.1f} % lower with 3 changed settings, confirmed "
-        "on 14 fresh blocks.",
+        f"wall_s is {(1 - confirmed[0].ratio) * 100:.1f} % lower with 3 changed settings, "
+        "confirmed on 14 fresh blocks.",
         make,
         metrics=metrics,
         trials=trials,
         importance=IMPORTANCE,
         pruning=[
-            Dropped(["vm.dirty_ratio", "vm.compaction_proactiveness", "block.vda.nr_requests"],
-                    True, 1.002, 0.993, 1.011, 4),
-            Dropped(["vm.swappiness", "kernel.sched_autogroup_enabled"], True, 0.999, 0.99, 1.008, 4),
+            Dropped(
+                ["vm.dirty_ratio", "vm.compaction_proactiveness", "block.vda.nr_requests"],
+                True,
+                1.002,
+                0.993,
+                1.011,
+                4,
+            ),
+            Dropped(
+                ["vm.swappiness", "kernel.sched_autogroup_enabled"], True, 0.999, 0.99, 1.008, 4
+            ),
             Dropped(["sched.base_slice_ns"], False, 1.054, 1.038, 1.07, 4),
             Dropped(["sched.features.NEXT_BUDDY"], False, 1.008, 0.996, 1.02, 4),
         ],
@@ -364,9 +409,7 @@ def all_failed() -> StudyData:
         make.fail("search", number, f"trial {number}", "timed out")
         point = settings_of(make.chance, KNOBS)
         trials.append(Trial(number, point, None, None, None, 0, "timed out after 60 s"))
-    return study(
-        "nothing-helps", "Every trial failed.", make, metrics=[WALL], trials=trials
-    )
+    return study("nothing-helps", "Every trial failed.", make, metrics=[WALL], trials=trials)
 
 
 def large(trials: int = 1000, knobs: int = 30) -> StudyData:
@@ -398,7 +441,9 @@ def large(trials: int = 1000, knobs: int = 30) -> StudyData:
     )
 
 
-EVIL = "<script>alert(\"1\")</script> 'q' | `x` \n## no **heading** $x$ \u202eevil\u202c 🐧 \x1b[31m"
+EVIL = (
+    "<script>alert(\"1\")</script> 'q' | `x` \n## no **heading** $x$ \u202eevil\u202c 🐧 \x1b[31m"
+)
 
 
 def hostile() -> StudyData:
@@ -421,7 +466,10 @@ def hostile() -> StudyData:
         fixed=evil,
         machine=msgspec.structs.replace(MACHINE, cpu=EVIL, os=EVIL, kernel=EVIL),
         sentence=EVIL,
-        trials=[Trial(0, evil, 0.99, 0.98, 1.0, 4, EVIL), Trial(1, evil, None, None, None, 0, EVIL)],
+        trials=[
+            Trial(0, evil, 0.99, 0.98, 1.0, 4, EVIL),
+            Trial(1, evil, None, None, None, 0, EVIL),
+        ],
         importance={EVIL: 1.0},
         pruning=[Dropped([EVIL, EVIL], True, 1.0, 0.9, 1.1, 4)],
         winner=evil,
