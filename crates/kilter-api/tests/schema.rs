@@ -1,0 +1,276 @@
+//! `schema/` is generated from here: a JSON schema and a sample of every message that crosses a
+//! process. This test fails when the files have drifted; with `UPDATE_SCHEMA=1` it writes them.
+
+use kilter_api::*;
+use schemars::{JsonSchema, schema_for};
+use serde::{Serialize, de::DeserializeOwned};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::fs;
+use std::path::PathBuf;
+
+fn dir() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../schema")
+}
+
+fn check(path: PathBuf, wanted: &serde_json::Value) {
+    let text = format!("{}\n", serde_json::to_string_pretty(wanted).unwrap());
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, &text).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, text, "{} has drifted: UPDATE_SCHEMA=1 cargo test -p kilter-api", path.display());
+}
+
+/// Checks the schema of a message and its samples, and that each sample survives a round trip.
+fn message<T>(name: &str, samples: &[T])
+where
+    T: JsonSchema + Serialize + DeserializeOwned + PartialEq + Debug,
+{
+    check(dir().join(format!("{name}.json")), &serde_json::to_value(schema_for!(T)).unwrap());
+    for (number, sample) in samples.iter().enumerate() {
+        let json = serde_json::to_value(sample).unwrap();
+        assert_eq!(serde_json::from_value::<T>(json.clone()).unwrap(), *sample);
+        check(dir().join("samples").join(format!("{name}.{number}.json")), &json);
+    }
+}
+
+fn settings() -> Settings {
+    BTreeMap::from([("vm.swappiness".to_owned(), "10".to_owned())])
+}
+
+fn command() -> Vec<String> {
+    vec!["make".to_owned(), "-j2".to_owned()]
+}
+
+fn metrics() -> Vec<Metric> {
+    let metric = |name: &str, source, direction, unit: &str| Metric { name: name.to_owned(), source, direction, unit: unit.to_owned() };
+    vec![
+        metric("wall_s", MetricSource::Record { field: "wall_s".into() }, Direction::Min, "s"),
+        metric("time", MetricSource::Regex { pattern: "Time: ([0-9.]+)".into() }, Direction::Min, ""),
+        metric("iops", MetricSource::Json { pointer: "/jobs/0/read/iops".into() }, Direction::Max, "1/s"),
+    ]
+}
+
+fn fingerprint() -> Fingerprint {
+    Fingerprint {
+        id: "9f3c2a10".into(),
+        kernel: "6.12.107-amd64".into(),
+        arch: "x86_64".into(),
+        os: "Debian GNU/Linux 12 (bookworm)".into(),
+        cpu: "AMD EPYC".into(),
+        cpus: 2,
+        memory_kib: 24_684_092,
+        cgroup: "v2".into(),
+        virtualisation: "kvm".into(),
+        cpufreq: "none".into(),
+        sched_ext: String::new(),
+        boot_id: "7c80e8d7-1c12-4174-89b6-c2bab764ccce".into(),
+    }
+}
+
+fn record(outcome: Outcome) -> RunRecord {
+    RunRecord {
+        command: command(),
+        settings: settings(),
+        started: "2026-01-02T03:04:05.678Z".into(),
+        started_boottime_s: 1234.5,
+        outcome,
+        wall_s: 1.25,
+        user_s: 1.0,
+        sys_s: 0.5,
+        max_rss_kib: 4096,
+        voluntary_switches: 10,
+        involuntary_switches: 2,
+        minor_faults: 300,
+        major_faults: 1,
+        machine: MachineDelta {
+            steal_s: 0.01,
+            load_1m: 0.5,
+            pressure: Some(Pressure { cpu_some_s: 0.1, memory_some_s: 0.0, memory_full_s: 0.0, io_some_s: 0.02, io_full_s: 0.01 }),
+        },
+        counters: BTreeMap::from([("instructions".to_owned(), Counter { value: 1e9, running: 1.0 })]),
+        metrics: BTreeMap::from([("wall_s".to_owned(), 1.25)]),
+        stdout_tail: "Time: 1.25\n".into(),
+        stderr_tail: String::new(),
+        fingerprint: Some(fingerprint()),
+        warnings: vec!["vm.swappiness: asked 10, the kernel keeps 12".into()],
+    }
+}
+
+fn knob(state: KnobState) -> Knob {
+    Knob {
+        name: "vm.swappiness".into(),
+        state,
+        virtual_device: false,
+        offered: Vec::new(),
+        spec: KnobSpec {
+            name: "vm.swappiness".into(),
+            summary: "Balance between swapping and dropping file pages".into(),
+            why: "Above 100 swap counts as cheaper than the file system.".into(),
+            value: ValueKind::Int { min: 0, max: 200 },
+            unit: String::new(),
+            default: "60".into(),
+            search: Some(Search::Linear { min: 0, max: 200, step: 10 }),
+            risk: Risk::Memory,
+            blinds: vec!["vmstat".into()],
+            couplings: Couplings { resets: vec!["vm.other".into()], ..Couplings::default() },
+            paths: vec![PathSpec { file: "/proc/sys/vm/swappiness".into(), era: "all".into(), format: Format::Plain }],
+            successor: String::new(),
+            sources: vec!["Documentation/admin-guide/sysctl/vm.rst".into()],
+        },
+    }
+}
+
+fn verdict(verdict: Verdict) -> VerdictRecord {
+    VerdictRecord {
+        verdict,
+        metric: "wall_s".into(),
+        direction: Direction::Min,
+        ratio: 0.95,
+        low: 0.93,
+        high: 0.97,
+        confidence: 0.95,
+        region_percent: 1.0,
+        blocks: 10,
+        base_median: 1.3,
+        arm_median: 1.25,
+    }
+}
+
+fn context() -> LabContext {
+    LabContext { kilter: vec!["/usr/bin/kilter".into()], batch_options: vec!["--as-root".into()], json: false, seed: 42 }
+}
+
+fn options() -> RunOptions {
+    RunOptions { metrics: metrics(), prepare: vec!["make".into(), "clean".into()], cleanup: Vec::new(), timeout_s: Some(60.0), settle_s: 0.5, cpus: Some("0-1".into()) }
+}
+
+fn arm(label: &str, settings: Settings) -> Arm {
+    Arm { label: label.into(), settings, command: command() }
+}
+
+#[test]
+fn batch() {
+    let request = RunRequest { id: 7, settings: settings(), command: command(), metrics: metrics(), timeout_s: Some(10.0), ..RunRequest::default() };
+    message("run-request", &[request]);
+    let ran = |outcome| BatchReply { id: 7, result: BatchResult::Ran { record: Box::new(record(outcome)) } };
+    let not_run = BatchReply { id: 8, result: BatchResult::NotRun { error: "vm.swappiness: refused".into(), hint: Some("kilter knobs show vm.swappiness".into()) } };
+    message(
+        "batch-reply",
+        &[ran(Outcome::Exited { code: 0 }), ran(Outcome::Signalled { signal: 9 }), ran(Outcome::TimedOut), ran(Outcome::Interrupted), not_run],
+    );
+    message("run-record", &[record(Outcome::Exited { code: 1 })]);
+}
+
+#[test]
+fn knobs() {
+    let present = KnobState::Present { value: "60".into(), path: "/proc/sys/vm/swappiness".into(), writable: true };
+    let absent = KnobState::Unavailable(Unavailable { reason: UnavailableReason::LockedDown, detail: "locked down".into() });
+    message("knob", &[knob(present), knob(absent)]);
+}
+
+#[test]
+fn verdicts() {
+    let evidence = Evidence {
+        when: "2026-01-02T03:04:05Z".into(),
+        machine: "9f3c2a10".into(),
+        kernel: "6.12.107-amd64".into(),
+        boot_id: "7c80e8d7-1c12-4174-89b6-c2bab764ccce".into(),
+        command: command(),
+        base: Settings::new(),
+        arm: settings(),
+        study: "make".into(),
+        verdict: verdict(Verdict::Better),
+    };
+    message("evidence", &[evidence]);
+    message("verdict", &[Verdict::Worse, Verdict::NoDifference, Verdict::Inconclusive].map(verdict));
+    let profile = Profile {
+        name: "make".into(),
+        summary: "Found by kilter tune".into(),
+        include: Vec::new(),
+        set: BTreeMap::from([("vm.swappiness".to_owned(), ProfileValue { value: "10".into(), why: "3 % faster".into() })]),
+        evidence: Some(ProfileEvidence {
+            study: "make".into(),
+            command: command(),
+            fixed: Settings::new(),
+            kernel: "6.12.107-amd64".into(),
+            machine: "9f3c2a10".into(),
+            when: "2026-01-02T03:04:05Z".into(),
+            verdict: verdict(Verdict::Better),
+        }),
+    };
+    message("profile", &[profile]);
+}
+
+#[test]
+fn lab_requests() {
+    let compare = CompareRequest {
+        context: context(),
+        options: options(),
+        base: arm("current", Settings::new()),
+        arms: vec![arm("vm.swappiness=10", settings())],
+        blocks: 10,
+        region_percent: 1.0,
+        require_better: true,
+        export: Some("/tmp/runs.csv".into()),
+    };
+    let present = KnobState::Present { value: "60".into(), path: "/proc/sys/vm/swappiness".into(), writable: true };
+    let tune = TuneRequest {
+        context: context(),
+        options: options(),
+        study: "make".into(),
+        storage: "sqlite:////var/lib/kilter/studies.db".into(),
+        state_dir: "/var/lib/kilter/studies".into(),
+        command: command(),
+        knobs: vec![knob(present)],
+        fixed: settings(),
+        at_most: vec![("vm.dirty_background_ratio".into(), "vm.dirty_ratio".into())],
+        known: BTreeMap::from([("vm.dirty_ratio".to_owned(), "20".to_owned())]),
+        trials: Some(64),
+        budget_s: Some(600.0),
+        region_percent: 1.0,
+        report: Some("/tmp/make.html".into()),
+        require_better: false,
+    };
+    let report = ReportRequest {
+        context: context(),
+        study: "make".into(),
+        storage: "sqlite:////var/lib/kilter/studies.db".into(),
+        format: ReportFormat::Md,
+        output: None,
+    };
+    message("lab-request", &[LabRequest::Compare(compare), LabRequest::Tune(Box::new(tune)), LabRequest::Report(report)]);
+}
+
+#[test]
+fn holding() {
+    let change = Change { knob: "vm.swappiness".into(), path: "/proc/sys/vm/swappiness".into(), old: "60".into(), new: "10".into(), effective: Some("10".into()) };
+    let skipped = Skipped { knob: "mglru.enabled".into(), because: Unavailable { reason: UnavailableReason::Absent, detail: "not here".into() } };
+    message("plan", &[Plan { name: "desktop".into(), changes: vec![change], skipped: vec![skipped] }]);
+    let value = |now| HeldValue { knob: "vm.swappiness".into(), path: "/proc/sys/vm/swappiness".into(), original: "60".into(), held: "10".into(), now };
+    let layer = LayerInfo {
+        id: 1,
+        name: "desktop".into(),
+        since: "2026-01-02T03:04:05Z".into(),
+        owner: Some(Owner { pid: 42, start_ticks: 1000 }),
+        alive: true,
+        values: vec![value(Held::InForce), value(Held::Covered), value(Held::Drifted { value: "30".into() }), value(Held::Gone)],
+    };
+    message("status", &[Status { layers: vec![layer], experiment: Some(42) }]);
+    let file = |outcome| RestoredFile { knob: "vm.swappiness".into(), path: "/proc/sys/vm/swappiness".into(), outcome };
+    let outcomes = [
+        Restored::Restored { value: "60".into() },
+        Restored::Covered,
+        Restored::LeftAlone { found: "30".into(), original: "60".into() },
+        Restored::Gone,
+        Restored::Failed { error: "busy".into(), original: "60".into() },
+    ];
+    message("reverted", &[Reverted { layers: vec!["desktop".into()], files: outcomes.map(file).into() }]);
+    let checks = [CheckState::Works, CheckState::Limited, CheckState::Impossible]
+        .map(|state| Check { name: "vm knobs".into(), state, detail: "all here".into(), hint: String::new() });
+    message("doctor", &[DoctorReport { fingerprint: fingerprint(), checks: checks.into() }]);
+    let workload = Workload { name: "hackbench".into(), summary: "Messages".into(), why: "Scheduler".into(), command: command(), metrics: metrics(), ..Workload::default() };
+    message("workload", &[WorkloadInfo { workload, installed: true }]);
+}
