@@ -40,6 +40,7 @@ from kilter_lab.report_text import (
     wanted,
 )
 from kilter_lab.study import StudyData, better_is_lower
+from kilter_lab.wording import metric_label
 
 MOST_INTERVALS = 150
 """Trials above which their intervals are not drawn."""
@@ -58,14 +59,12 @@ def promise(data: StudyData) -> Chart | None:
     if not rows:
         return None
     metric = numbers.deciding(data)
-    name = short(metric.name, 40)
+    name = short(metric_label(metric), 40)
     text = "; ".join(
         f"{label}: {percent(verdict.ratio)}, interval {interval(verdict.low, verdict.high)}"
         for label, verdict, _ in rows
     )
-    looks = [Key("winner" if fresh else "hollow", label) for label, _, fresh in rows]
     keys = [
-        *looks,
         Key("band", f"region of equivalence, ± {data.region_percent:g} %"),
     ]
 
@@ -181,7 +180,7 @@ def trials(data: StudyData) -> Chart | None:
     ]
     if failed:
         keys.append(Key("cross", "failed"))
-    name = short(metric.name, 40)
+    name = short(metric_label(metric), 40)
     text = _trials_text(data, points, len(failed), beyond)
     title = f"Estimated change of {name} in each trial ({wanted(metric.direction)})"
     return chart("trials", title, text, keys, 320.0, draw)
@@ -195,7 +194,7 @@ def _trials_text(data: StudyData, points: list[Point], failed: int, beyond: int)
         f"{percent(1.0 + best / 100.0)}."
     )
     if beyond:
-        text += f" {beyond} beyond the scale are drawn as triangles at its edge."
+        text += f" Beyond the scale: {count(beyond, 'trial')}, drawn as triangles at its edge."
     if len(points) > MOST_POINTS:
         text += " Points are thinned; the lowest and highest of each stretch are kept."
     elif len(points) > MOST_INTERVALS:

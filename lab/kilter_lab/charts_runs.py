@@ -30,6 +30,7 @@ from kilter_lab.report_numbers import MOST_POINTS, Point, thinned
 from kilter_lab.report_tables import CONFIRM_METRICS, arm_name
 from kilter_lab.report_text import count, duration, quantity, short, tick_number, wanted
 from kilter_lab.study import Run, StudyData
+from kilter_lab.wording import metric_label, unit
 
 MOST_ARMS = 8
 FEWEST_RUNS = 3
@@ -53,8 +54,8 @@ def _arms_chart(data: StudyData, metric: Metric, place: int) -> Chart | None:
     rows = [(arm, runs) for arm, runs in rows if numbers.values(runs, metric.name)]
     if not rows:
         return None
-    name = short(metric.name, 40)
-    unit = f" ({short(metric.unit, 20)})" if metric.unit else ""
+    name = short(metric_label(metric), 40)
+    in_unit = f" ({short(unit(metric), 20)})" if unit(metric) else ""
 
     def draw(figure: Figure, size: Size) -> None:
         made = axes(figure, size, left=12, right=14, top=4, bottom=46)
@@ -65,7 +66,7 @@ def _arms_chart(data: StudyData, metric: Metric, place: int) -> Chart | None:
         made.margins(x=0.05)
         ticks(made, "x", 4 if size.narrow else 9)
         made.xaxis.set_major_formatter(FuncFormatter(tick_number))
-        made.set_xlabel(f"{name}{unit}, {wanted(metric.direction)}", color=SOFT, labelpad=6)
+        made.set_xlabel(f"{name}{in_unit}, {wanted(metric.direction)}", color=SOFT, labelpad=6)
 
     text = "; ".join(_arm_words(arm, runs, metric) for arm, runs in rows)
     title = f"{name}: every run of the confirmation"
@@ -79,8 +80,8 @@ def _arm_words(arm: str, runs: list[Run], metric: Metric) -> str:
         return ""
     return (
         f"{short(arm_name(arm), 40)}: {count(found.runs, 'run')}, median "
-        f"{quantity(found.median, metric.unit)}, from {quantity(found.least)} to "
-        f"{quantity(found.most, metric.unit)}"
+        f"{quantity(found.median, unit(metric))}, from {quantity(found.least)} to "
+        f"{quantity(found.most, unit(metric))}"
     )
 
 
@@ -104,7 +105,7 @@ def _arm_row(made: Axes, row: int, arm: str, runs: list[Run], metric: Metric) ->
         alpha=0.85,
     )
     _box(made, row + 0.31, found, colour)
-    label = f"{short(arm_name(arm), 28)}  ·  median {quantity(found.median, metric.unit)}"
+    label = f"{short(arm_name(arm), 28)}  ·  median {quantity(found.median, unit(metric))}"
     made.annotate(
         label,
         (0.0, row - 0.4),
@@ -137,7 +138,7 @@ def drift(data: StudyData) -> Chart | None:
     runs = [run for run in numbers.base_runs(data) if numbers.values([run], metric.name)]
     if len(runs) < FEWEST_RUNS:
         return None
-    scale, unit = _time_scale(runs[-1].at_s - runs[0].at_s)
+    scale, time_unit = _time_scale(runs[-1].at_s - runs[0].at_s)
     points = [(run.at_s / scale, run.metrics[metric.name]) for run in runs]
     cpus = data.machine.cpus
     steal = [(run.at_s / scale, 100.0 * numbers.steal_share(run, cpus)) for run in runs]
@@ -146,8 +147,8 @@ def drift(data: StudyData) -> Chart | None:
         for point, (_, share) in zip(points, steal, strict=True)
         if share > 100.0 * numbers.STEAL_MARK
     ]
-    name = short(metric.name, 40)
-    label = f"{name} ({short(metric.unit, 20)})" if metric.unit else name
+    name = short(metric_label(metric), 40)
+    label = f"{name} ({short(unit(metric), 20)})" if unit(metric) else name
     below = 74.0 if any(share > 0.0 for _, share in steal) else 0.0
 
     def draw(figure: Figure, size: Size) -> None:
@@ -164,7 +165,7 @@ def drift(data: StudyData) -> Chart | None:
             last.set_xlim(made.get_xlim())
         ticks(last, "x", 4 if size.narrow else 10)
         last.xaxis.grid(False)
-        last.set_xlabel(f"{unit} since the first run", color=SOFT, labelpad=6)
+        last.set_xlabel(f"{time_unit} since the first run", color=SOFT, labelpad=6)
 
     keys = [Key("base", f"a run of the baseline: {label}"), Key("soft-line", "running median")]
     if marked:

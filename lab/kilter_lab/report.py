@@ -21,7 +21,15 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from kilter_lab import charts, charts_runs, report_numbers, report_tables, report_text, report_view
+from kilter_lab import (
+    charts,
+    charts_runs,
+    report_numbers,
+    report_tables,
+    report_text,
+    report_view,
+    wording,
+)
 from kilter_lab.errors import LabError
 from kilter_lab.messages import ReportRequest
 from kilter_lab.study import StudyData
@@ -143,8 +151,9 @@ def _print(content: bytes) -> None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # The reader has seen enough (`| head`); keep the interpreter's own flush quiet too.
+        # The reader has seen enough (`| head`): what is left in the buffer must not be tried again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
 
 
 def _facts(data: StudyData) -> dict[str, Any]:
@@ -152,7 +161,7 @@ def _facts(data: StudyData) -> dict[str, Any]:
     return {
         "data": data,
         "claims": report_numbers.claims(data),
-        "metric": report_numbers.deciding(data),
+        "label": wording.metric_label(report_numbers.deciding(data)),
         "sentence": report_view.sentence(data),
         "statement": report_view.statement(data),
         "note": report_view.statement_note(data),
@@ -221,6 +230,8 @@ def _environment(finalize: Any, *, autoescape: bool) -> Environment:
         short=report_text.short,
         quote=shlex.quote,
         moment=report_text.moment,
+        label=wording.metric_label,
+        unit=wording.unit,
         breakable=_breakable,
     )
     return environment

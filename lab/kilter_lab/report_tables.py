@@ -21,6 +21,7 @@ from kilter_lab.report_numbers import (
 )
 from kilter_lab.report_text import MISSING, interval, magnitude, percent, quantity, usable
 from kilter_lab.study import StudyData, Trial
+from kilter_lab.wording import metric_label, unit
 
 IMPORTANT_KNOBS = 40
 CONFIRM_METRICS = 4
@@ -161,20 +162,20 @@ def arm_rows(data: StudyData) -> list[ArmRow]:
                 continue
             rows.append(
                 ArmRow(
-                    metric=metric.name,
+                    metric=metric_label(metric),
                     arm=arm_name(arm),
                     runs=found.runs,
                     failed=found.failed,
-                    median=quantity(found.median, metric.unit),
-                    quartiles=_range(found.lower, found.upper, metric.unit),
-                    extremes=_range(found.least, found.most, metric.unit),
+                    median=quantity(found.median, unit(metric)),
+                    quartiles=_range(found.lower, found.upper, unit(metric)),
+                    extremes=_range(found.least, found.most, unit(metric)),
                 )
             )
     return rows
 
 
-def _range(low: float, high: float, unit: str) -> str:
-    return f"{quantity(low)} to {quantity(high, unit)}"
+def _range(low: float, high: float, of_unit: str) -> str:
+    return f"{quantity(low)} to {quantity(high, of_unit)}"
 
 
 def arm_name(arm: str) -> str:
@@ -213,7 +214,7 @@ def phase_rows(data: StudyData) -> list[PhaseRow]:
                 runs=len(runs),
                 failed=sum(run.outcome != "ok" for run in runs),
                 base_runs=len(base),
-                base_median=quantity(found.median, metric.unit) if found else MISSING,
+                base_median=quantity(found.median, unit(metric)) if found else MISSING,
                 variation=magnitude(noise * 100.0) if noise is not None else MISSING,
                 steal=f"{marked:,}",
             )

@@ -26,6 +26,7 @@ from kilter_lab.report_text import (
     wanted,
 )
 from kilter_lab.study import Dropped, StudyData, StudyKnob
+from kilter_lab.wording import metric_label, unit
 
 PRUNING_ROWS = 200
 
@@ -182,14 +183,14 @@ def _metric_row(data: StudyData, metric: Metric, verdict: VerdictRecord | None) 
     way = wanted(metric.direction)
     if verdict is None:
         dash = MISSING
-        return MetricRow(metric.name, way, dash, dash, dash, dash, dash, NOT_CONFIRMED)
+        return MetricRow(metric_label(metric), way, dash, dash, dash, dash, dash, NOT_CONFIRMED)
     return MetricRow(
-        metric=metric.name,
+        metric=metric_label(metric),
         wanted=way,
         change=percent(verdict.ratio),
         interval=interval(verdict.low, verdict.high),
-        base=quantity(verdict.base_median, metric.unit),
-        arm=quantity(verdict.arm_median, metric.unit),
+        base=quantity(verdict.base_median, unit(metric)),
+        arm=quantity(verdict.arm_median, unit(metric)),
         blocks=f"{verdict.blocks:,}",
         word=_word(data, verdict),
     )
@@ -389,8 +390,8 @@ def method(data: StudyData) -> list[str]:
     region = f"±\u00a0{data.region_percent:g}\u00a0%"
     return [
         "Every point of the search runs side by side with the values that the machine has now, in "
-        "blocks of random order (ABBA or BAAB), so that drift falls on both alike.",
-        "A point’s effect is the mean of its blocks’ log ratios, with an interval over the blocks.",
+        "small blocks whose order is random and then mirrored, so that drift falls on both alike.",
+        "A point’s effect is the mean of its blocks’ log ratios, with a t interval over blocks.",
         "The most promising points get more blocks, and knobs that the winner does not need go "
         "back to their old values.",
         "What is left is measured again on fresh blocks, and only these make the verdict.",

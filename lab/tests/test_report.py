@@ -99,7 +99,7 @@ def test_a_study_that_calls_itself_better_needs_a_verdict_that_says_so() -> None
 def test_every_metric_has_a_row_though_nothing_was_confirmed() -> None:
     data = msgspec.structs.replace(better(), ending="interrupted", confirmed=[])
     rows = report_view.metric_rows(data)
-    assert [row.metric for row in rows] == ["wall_s", "messages_per_s", "p99_us"]
+    assert [row.metric for row in rows] == ["wall", "messages_per_s", "p99_us"]
     assert {row.word.text for row in rows} == {"not confirmed"}
 
 
@@ -447,6 +447,18 @@ def test_the_command_writes_the_form_that_was_asked_for(
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed))
         assert report.run(request(form, None)) == 0
         assert printed.getvalue() == content
+
+
+def test_a_reader_who_leaves_early_ends_the_command_quietly(
+    stored: StudyData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        monkeypatch.setattr(sys, "stdout", gone)
+        with pytest.raises(BrokenPipeError):
+            report.run(request("html", None))
+        gone.flush()
 
 
 def test_a_verdict_without_numbers_is_told_without_them() -> None:

@@ -279,7 +279,7 @@ def better() -> StudyData:
     confirmed = [make.verdict("confirm", "winner", metric) for metric in metrics]
     return study(
         "better",
-        f"wall_s is {(1 - confirmed[0].ratio) * 100:.1f} % lower with 3 changed settings, "
+        f"wall is {(1 - confirmed[0].ratio) * 100:.1f} % lower with 3 changed settings, "
         "confirmed on 14 fresh blocks.",
         make,
         metrics=metrics,
@@ -323,7 +323,7 @@ def nothing_helps() -> StudyData:
         make.block("confirm", block, "winner", 1.001)
     return study(
         "nothing-helps",
-        "No setting that was tried makes wall_s reliably better on this machine.",
+        "No setting that was tried makes wall reliably better on this machine.",
         make,
         metrics=[WALL],
         trials=trials,
@@ -428,7 +428,7 @@ def large(trials: int = 1000, knobs: int = 30) -> StudyData:
     metrics = [WALL, RATE, LATENCY]
     return study(
         "better",
-        "wall_s is 5 % lower with 30 changed settings, confirmed on 60 fresh blocks.",
+        "wall is 5 % lower with 30 changed settings, confirmed on 60 fresh blocks.",
         make,
         metrics=metrics,
         trials=made,
