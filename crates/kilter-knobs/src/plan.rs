@@ -187,12 +187,15 @@ fn expand<'a>(
     Ok(targets.into_values().collect())
 }
 
+/// A knob's full name, its entry, and what fills the placeholder.
+type Instance<'a> = (String, &'a KnobSpec, Option<String>);
+
 /// Instances that a glob names; virtual devices only where the glob spells their name out.
 fn matching<'a>(
     kernel: &Kernel,
     catalog: &'a Catalog,
     glob: &str,
-) -> Result<Vec<(String, &'a KnobSpec, Option<String>)>, UnknownName> {
+) -> Result<Vec<Instance<'a>>, UnknownName> {
     let mut found = Vec::new();
     let mut any_template = false;
     for spec in &catalog.knobs {

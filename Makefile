@@ -1,0 +1,83 @@
+# kilter: build, demo, test, bench. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Debian packages: what building needs, what the demo needs, what the tests need.
+BUILD_PACKAGES := gcc libc6-dev python3-venv
+DEMO_PACKAGES := rt-tests
+TEST_PACKAGES := chromium linux-perf rt-tests strace stress-ng sudo sysbench
+BENCH_PACKAGES := hyperfine rt-tests strace tuned
+
+SOURCES := $(shell git ls-files -co --exclude-standard Cargo.toml Cargo.lock crates catalog lab/kilter_lab pyproject.toml)
+
+.PHONY: help build demo test test-rust test-python bench clean packages-build packages-demo packages-test packages-bench need-root
+
+help:
+	@echo "make demo   build kilter, tune a real workload on this machine, put everything back (root)"
+	@echo "make test   build kilter and run every test (root for the tests on the real kernel)"
+	@echo "make bench  measure kilter beside its peers (root)"
+	@echo "make build  build kilter into $(VENV)"
+	@echo "make clean  remove what was built"
+
+# Installs what is missing, and says so; asks apt for nothing otherwise.
+define install
+	@missing=""; for package in $(1); do \
+		dpkg-query -W -f='$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"; \
+	done; \
+	if [ -n "$$missing" ]; then \
+		[ "$$(id -u)" = 0 ] || { echo "error: these Debian packages are missing:$$missing" >&2; echo "hint: sudo apt-get install -y$$missing" >&2; exit 1; }; \
+		echo "Installing Debian packages:$$missing"; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing > /dev/null; \
+	fi
+endef
+
+packages-build:
+	$(call install,$(BUILD_PACKAGES))
+packages-demo:
+	$(call install,$(BUILD_PACKAGES) $(DEMO_PACKAGES))
+packages-test:
+	$(call install,$(BUILD_PACKAGES) $(TEST_PACKAGES))
+packages-bench:
+	$(call install,$(BUILD_PACKAGES) $(BENCH_PACKAGES))
+
+$(VENV)/.requirements: lab/requirements.txt
+	@echo "Installing Python packages into $(VENV): $$(grep -oE '^[a-zA-Z0-9_-]+==[^ ]+' lab/requirements.txt | tr '\n' ' ')"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r lab/requirements.txt
+	@touch $@
+
+# The wheel that users install: the binary and the Python package together.
+$(VENV)/.kilter: $(VENV)/.requirements $(SOURCES)
+	@command -v cargo > /dev/null || { echo "error: Rust is missing (cargo is not on the path)" >&2; exit 1; }
+	@echo "Building kilter (Rust, release)"
+	@rm -rf dist && $(BIN)/maturin build --quiet --release --locked --out dist
+	@$(BIN)/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/kilter-*.whl
+	@touch $@
+
+build: packages-build $(VENV)/.kilter
+
+need-root:
+	@[ "$$(id -u)" = 0 ] || { echo "make demo needs root: it tries kernel settings and puts them back (sudo make demo)"; exit 1; }
+
+demo: need-root packages-demo $(VENV)/.kilter
+	@bench/demo.sh $(BIN)/kilter
+
+test: packages-test $(VENV)/.kilter test-rust test-python
+
+test-rust:
+	cargo fmt --check
+	cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+	cargo test --locked --workspace --quiet
+
+test-python: $(VENV)/.kilter
+	$(BIN)/ruff check lab bench tests
+	$(BIN)/ruff format --check lab bench tests
+	$(BIN)/mypy
+	$(BIN)/pytest -q -rs
+
+bench: need-root packages-bench $(VENV)/.kilter
+	@bench/run.sh $(BIN)/kilter
+
+clean:
+	rm -rf target dist $(VENV)

@@ -1,0 +1,331 @@
+//! From words on the command line to checked values.
+
+use crate::cli::{ConsentArgs, RunArgs};
+use crate::fail::Failure;
+use crate::machine::{Machine, parse_settings};
+use crate::say;
+use kilter_api::{Arm, Direction, Metric, MetricSource, RunOptions, Settings, Workload};
+use kilter_knobs::{Consent, Planned, plan, resolve_profile};
+
+/// A time with a unit (`90s`, `5m`, `1h30m`, `200ms`), or plain seconds; in seconds.
+pub fn seconds(option: &str, text: &str) -> Result<f64, Failure> {
+    let seconds = match text.trim().parse::<f64>() {
+        Ok(plain) => Some(plain),
+        Err(_) => text
+            .trim()
+            .parse::<jiff::SignedDuration>()
+            .ok()
+            .map(|time| time.as_secs_f64()),
+    };
+    match seconds {
+        Some(seconds) if seconds.is_finite() && (0.0..=31_536_000.0).contains(&seconds) => {
+            Ok(seconds)
+        }
+        _ => Err(Failure::new(format!(
+            "{option} {text}: not a time; write it like 90s, 5m or 1h30m (at most a year)"
+        ))),
+    }
+}
+
+/// A command that is one string: split into words, or given to a shell.
+pub fn split(text: &str, shell: bool) -> Result<Vec<String>, Failure> {
+    if shell {
+        return Ok(vec!["sh".to_owned(), "-c".to_owned(), text.to_owned()]);
+    }
+    let words = shell_words::split(text)
+        .map_err(|_| Failure::new(format!("`{text}`: a quotation mark is not closed")))?;
+    match words.is_empty() {
+        true => Err(Failure::new("the command is empty").hint("kilter run -- COMMAND")),
+        false => Ok(words),
+    }
+}
+
+/// A command given after `--`.
+pub fn command(words: &[String], shell: bool) -> Result<Vec<String>, Failure> {
+    match words {
+        [] => {
+            Err(Failure::new("no command is given")
+                .hint("put it after `--`: … -- COMMAND ARGUMENTS"))
+        }
+        [first, ..] if first.is_empty() => {
+            Err(Failure::new("the command is empty")
+                .hint("put it after `--`: … -- COMMAND ARGUMENTS"))
+        }
+        [one] if shell => split(one, true),
+        _ if shell => Err(Failure::new("--shell takes the command as one string")
+            .hint("… --shell -- 'COMMAND | COMMAND'")),
+        words => Ok(words.to_vec()),
+    }
+}
+
+/// Metrics as given, or wall time.
+pub fn metrics(texts: &[String]) -> Result<Vec<Metric>, Failure> {
+    if texts.is_empty() {
+        return Ok(vec![record_metric("wall_s")]);
+    }
+    texts.iter().map(|text| metric(text)).collect()
+}
+
+fn metric(text: &str) -> Result<Metric, Failure> {
+    let (body, direction) = match text.rsplit_once(':') {
+        Some((body, "max")) => (body, Direction::Max),
+        Some((body, "min")) => (body, Direction::Min),
+        _ => (text, Direction::Min),
+    };
+    let metric = match body.split_once('=') {
+        None => record_metric(body),
+        Some((name, source)) => Metric {
+            name: name.to_owned(),
+            source: source_of(text, source)?,
+            direction,
+            unit: String::new(),
+        },
+    };
+    let metric = Metric {
+        direction,
+        ..metric
+    };
+    kilter_measure::Metrics::compile(std::slice::from_ref(&metric)).map_err(|error| {
+        Failure::new(format!("--metric {text}: {error}")).hint("--metric 'time=/Time: ([0-9.]+)/', --metric 'iops=json:/jobs/0/iops:max', --metric user_s")
+    })?;
+    Ok(metric)
+}
+
+fn source_of(text: &str, source: &str) -> Result<MetricSource, Failure> {
+    if let Some(pointer) = source.strip_prefix("json:") {
+        return Ok(MetricSource::Json {
+            pointer: pointer.to_owned(),
+        });
+    }
+    match source
+        .strip_prefix('/')
+        .and_then(|rest| rest.strip_suffix('/'))
+    {
+        Some(pattern) => Ok(MetricSource::Regex {
+            pattern: pattern.to_owned(),
+        }),
+        None => Err(Failure::new(format!(
+            "--metric {text}: write NAME=/REGEX/ or NAME=json:/POINTER"
+        ))),
+    }
+}
+
+fn record_metric(field: &str) -> Metric {
+    let unit = match field.rsplit('_').next() {
+        Some("s") => "s",
+        Some("kib") => "KiB",
+        _ => "",
+    };
+    Metric {
+        name: field.to_owned(),
+        source: MetricSource::Record {
+            field: field.to_owned(),
+        },
+        direction: Direction::Min,
+        unit: unit.to_owned(),
+    }
+}
+
+/// How runs are made.
+pub fn run_options(args: &RunArgs) -> Result<RunOptions, Failure> {
+    let time = |option, text: &Option<String>| {
+        text.as_deref()
+            .map(|text| seconds(option, text))
+            .transpose()
+    };
+    let words = |text: &Option<String>| {
+        text.as_deref()
+            .map(|text| split(text, args.shell))
+            .transpose()
+    };
+    if let Some(list) = &args.cpus {
+        list.parse::<kilter_measure::CpuList>()
+            .map_err(|error| Failure::new(format!("--cpus {list}: {error}")))?;
+    }
+    Ok(RunOptions {
+        metrics: metrics(&args.metric)?,
+        prepare: words(&args.prepare)?.unwrap_or_default(),
+        cleanup: words(&args.cleanup)?.unwrap_or_default(),
+        timeout_s: time("--timeout", &args.timeout)?,
+        settle_s: time("--settle", &args.settle)?.unwrap_or(0.0),
+        cpus: args.cpus.clone(),
+    })
+}
+
+/// A workload of the catalog, with its placeholders filled and this binary in place of `kilter`.
+pub fn workload(machine: &Machine, name: &str) -> Result<Workload, Failure> {
+    let mut workload =
+        kilter_knobs::Catalog::workload(&machine.places, name).map_err(|error| match error {
+            kilter_knobs::CatalogError::Unknown(error) => Failure::from(error),
+            error => Failure::new(error),
+        })?;
+    for words in [
+        &mut workload.command,
+        &mut workload.prepare,
+        &mut workload.cleanup,
+    ] {
+        for word in words.iter_mut() {
+            *word = word.replace("{cpus}", &cpus().to_string());
+        }
+        if let Some(first) = words.first_mut().filter(|first| *first == "kilter") {
+            *first = this_binary()?;
+        }
+    }
+    Ok(workload)
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// This binary, by its absolute path.
+pub fn this_binary() -> Result<String, Failure> {
+    let path = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("/proc/self/exe: {error}")))?;
+    path.into_os_string().into_string().map_err(|path| {
+        Failure::new(format!(
+            "{}: the path of kilter is not UTF-8",
+            path.display()
+        ))
+    })
+}
+
+/// Settings of `--profile` and `--set`, planned.
+pub fn planned(
+    machine: &Machine,
+    name: &str,
+    profile: Option<&str>,
+    set: &[String],
+    consent: &ConsentArgs,
+) -> Result<Planned, Failure> {
+    let given = parse_settings(set)?;
+    if profile.is_none() && given.is_empty() {
+        return Ok(Planned::default());
+    }
+    let mut settings = match profile {
+        Some(profile) => resolve_profile(&machine.places, profile)?.1,
+        None => Settings::new(),
+    };
+    settings.extend(given.clone());
+    let planned = plan(
+        &machine.kernel,
+        &machine.catalog()?,
+        name,
+        &settings,
+        &Consent::from(consent),
+    )?;
+    refuse_skipped(&planned, &given)?;
+    Ok(planned)
+}
+
+/// A knob that was asked for by name and cannot be set is an error; one of a profile is skipped.
+fn refuse_skipped(planned: &Planned, given: &Settings) -> Result<(), Failure> {
+    for skip in &planned.plan.skipped {
+        if given.contains_key(&skip.knob) {
+            return Err(
+                Failure::new(format!("{}: {}", skip.knob, skip.because.detail))
+                    .hint(format!("kilter knobs show {}", skip.knob)),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What is compared: `current`, a profile, or `KNOB=VALUE,…`.
+pub fn arm(
+    machine: &Machine,
+    text: &str,
+    command: Vec<String>,
+    consent: &ConsentArgs,
+) -> Result<Arm, Failure> {
+    let planned = match text {
+        "current" => Planned::default(),
+        text if text.contains('=') => {
+            let set: Vec<String> = text.split(',').map(str::to_owned).collect();
+            planned(machine, "run", None, &set, consent)?
+        }
+        profile => planned(machine, "run", Some(profile), &[], consent)?,
+    };
+    if !planned.plan.skipped.is_empty() {
+        say::warning(format!(
+            "{text}: {} cannot be set here and are left out: `kilter apply --dry-run {text}` tells why",
+            say::count(planned.plan.skipped.len(), "knob")
+        ));
+    }
+    let settings = planned
+        .plan
+        .changes
+        .into_iter()
+        .map(|change| (change.knob, change.new))
+        .collect();
+    Ok(Arm {
+        label: text.to_owned(),
+        settings,
+        command,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, wanted) in [
+            ("90s", 90.0),
+            ("5m", 300.0),
+            ("1h30m", 5400.0),
+            ("200ms", 0.2),
+            ("2.5", 2.5),
+            ("0", 0.0),
+        ] {
+            assert!(
+                (seconds("--budget", text).unwrap() - wanted).abs() < 1e-9,
+                "{text}"
+            );
+        }
+        for bad in ["", "-1", "abc", "5 parsecs", "1e99", "NaN", "inf"] {
+            assert!(seconds("--budget", bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn commands_are_words_unless_a_shell_is_asked_for() {
+        assert_eq!(
+            split("make -j 'a b'", false).unwrap(),
+            ["make", "-j", "a b"]
+        );
+        assert_eq!(split("a | b", true).unwrap(), ["sh", "-c", "a | b"]);
+        assert!(split("", false).is_err() && split("a 'b", false).is_err());
+    }
+
+    #[test]
+    fn metrics_are_fields_expressions_or_pointers() {
+        let metric = |text: &str| metric(text).unwrap();
+        assert_eq!(
+            metric("user_s").source,
+            MetricSource::Record {
+                field: "user_s".into()
+            }
+        );
+        let regex = metric("t=/Time: ([0-9.]+)/:max");
+        assert_eq!(
+            (regex.direction, regex.source),
+            (
+                Direction::Max,
+                MetricSource::Regex {
+                    pattern: "Time: ([0-9.]+)".into()
+                }
+            )
+        );
+        assert_eq!(
+            metric("x=json:/a/0").source,
+            MetricSource::Json {
+                pointer: "/a/0".into()
+            }
+        );
+        for bad in ["nonesuch", "t=/no group/", "t=/(/", "t=plain", "=/(x)/"] {
+            assert!(super::metric(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! `kilter knobs`: the catalog against this kernel.
+
+use crate::cli::Knobs;
+use crate::fail::{Failure, Outcome};
+use crate::machine::Machine;
+use crate::say;
+use kilter_api::{Evidence, Knob, KnobState, Search, UnavailableReason, ValueKind, Verdict};
+use kilter_knobs::{EvidenceFile, UnknownName, is_glob, nearest, probe_all};
+use wildmatch::WildMatch;
+
+/// Runs the command.
+pub fn run(machine: &Machine, command: &Knobs) -> Outcome {
+    match command {
+        Knobs::List { globs, all } => list(machine, globs, *all),
+        Knobs::Show { knob } => show(machine, knob),
+    }
+}
+
+fn list(machine: &Machine, globs: &[String], all: bool) -> Outcome {
+    let knobs = probe_all(&machine.kernel, &machine.catalog()?);
+    let chosen = choose(&knobs, globs)?;
+    let here = |knob: &Knob| matches!(knob.state, KnobState::Present { .. });
+    if machine.json {
+        let listed: Vec<&Knob> = chosen
+            .into_iter()
+            .filter(|knob| all || here(knob))
+            .collect();
+        say::json(&listed)?;
+        return Ok(0);
+    }
+    let mut rows = vec![
+        ["knob", "now", "range", "risk", "summary"]
+            .map(say::bold)
+            .to_vec(),
+    ];
+    let mut hidden = 0;
+    for knob in chosen {
+        match &knob.state {
+            KnobState::Present { value, .. }
+                if !knob.virtual_device || !globs.is_empty() || all =>
+            {
+                rows.push(vec![
+                    knob.name.clone(),
+                    value.clone(),
+                    range(knob),
+                    risk(knob),
+                    knob.spec.summary.clone(),
+                ]);
+            }
+            KnobState::Unavailable(why) if all => {
+                rows.push(vec![
+                    knob.name.clone(),
+                    say::faint(reason(why.reason)),
+                    range(knob),
+                    risk(knob),
+                    knob.spec.summary.clone(),
+                ]);
+            }
+            _ => hidden += 1,
+        }
+    }
+    say::table(&rows);
+    if hidden > 0 {
+        say::note(format!(
+            "\n{} more that this kernel lacks or that belong to virtual devices: kilter knobs list --all",
+            hidden
+        ));
+    }
+    Ok(0)
+}
+
+fn choose<'a>(knobs: &'a [Knob], globs: &[String]) -> Result<Vec<&'a Knob>, Failure> {
+    for glob in globs {
+        let wild = WildMatch::new(glob);
+        if !knobs
+            .iter()
+            .any(|knob| wild.matches(&knob.name) || wild.matches(&knob.spec.name))
+        {
+            let names = knobs.iter().map(|knob| knob.name.as_str());
+            return Err(UnknownName {
+                what: "knob",
+                name: glob.clone(),
+                nearest: nearest(glob, names),
+            }
+            .into());
+        }
+    }
+    let named = |knob: &&Knob| {
+        globs.is_empty()
+            || globs.iter().any(|glob| {
+                WildMatch::new(glob).matches(&knob.name)
+                    || WildMatch::new(glob).matches(&knob.spec.name)
+            })
+    };
+    Ok(knobs.iter().filter(named).collect())
+}
+
+fn show(machine: &Machine, name: &str) -> Outcome {
+    let catalog = machine.catalog()?;
+    if is_glob(name) {
+        return Err(Failure::new(format!(
+            "`{name}` is a glob; `knobs show` explains one knob"
+        ))
+        .hint(format!("kilter knobs list '{name}'")));
+    }
+    let spec = catalog.find(name)?;
+    let matching = |knob: &&Knob| knob.name == name || knob.spec.name == name;
+    let knobs = probe_all(&machine.kernel, &catalog);
+    let mut found: Vec<&Knob> = knobs.iter().filter(matching).collect();
+    if found.is_empty() {
+        found.extend(knobs.iter().find(|knob| knob.spec.name == spec.name));
+    }
+    let evidence = EvidenceFile::new(machine.places.evidence()).read()?;
+    if machine.json {
+        say::json(&found)?;
+        return Ok(0);
+    }
+    for knob in found {
+        entry(knob, &evidence);
+    }
+    Ok(0)
+}
+
+fn entry(knob: &Knob, evidence: &[Evidence]) {
+    let spec = &knob.spec;
+    say::line(format!("{} — {}\n", say::bold(&knob.name), spec.summary));
+    let mut rows = Vec::new();
+    let mut row = |name: &str, text: String| rows.push(vec![format!("  {name}"), text]);
+    match &knob.state {
+        KnobState::Present {
+            value,
+            path,
+            writable,
+        } => {
+            row("now", with_unit(value, &spec.unit));
+            row(
+                "file",
+                if *writable {
+                    path.clone()
+                } else {
+                    format!("{path} (not writable by you)")
+                },
+            );
+        }
+        KnobState::Unavailable(why) => {
+            row("now", format!("{}: {}", reason(why.reason), why.detail))
+        }
+    }
+    row("allowed", with_unit(&range(knob), &spec.unit));
+    if !knob.offered.is_empty() {
+        row("offered here", knob.offered.join(", "));
+    }
+    row(
+        "searched",
+        spec.search.as_ref().map_or("never".to_owned(), search),
+    );
+    row("kernel default", spec.default.clone());
+    row("risk", risk(knob));
+    if !spec.blinds.is_empty() {
+        row("blinds", spec.blinds.join(", "));
+    }
+    for text in couplings(knob) {
+        row("coupled", text);
+    }
+    for path in &spec.paths {
+        row("kernels", format!("{}: {}", path.era, path.file));
+    }
+    if !spec.successor.is_empty() {
+        row("successor", spec.successor.clone());
+    }
+    say::table(&rows);
+    say::line(format!("\n{}\n", spec.why.trim()));
+    let told: Vec<&Evidence> = evidence
+        .iter()
+        .filter(|line| line.arm.contains_key(&knob.name))
+        .collect();
+    match told.as_slice() {
+        [] => say::line("Evidence: none yet on this machine."),
+        lines => {
+            say::line("Evidence:");
+            lines
+                .iter()
+                .for_each(|line| say::line(format!("  {}", evidence_line(line))));
+        }
+    }
+    say::line("\nSources:");
+    spec.sources
+        .iter()
+        .for_each(|source| say::line(format!("  {source}")));
+}
+
+/// A verdict in a line.
+pub fn evidence_line(line: &Evidence) -> String {
+    let verdict = match line.verdict.verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::NoDifference => "no difference",
+        Verdict::Inconclusive => "inconclusive",
+    };
+    let arm: Vec<String> = line
+        .arm
+        .iter()
+        .map(|(knob, value)| format!("{knob}={value}"))
+        .collect();
+    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+    format!(
+        "{} {}: {} for `{}`: {} {:+.1} % ({:+.1} … {:+.1} %), {} blocks, kernel {}",
+        line.when.get(..10).unwrap_or(&line.when),
+        arm.join(" "),
+        verdict,
+        line.command.join(" "),
+        line.verdict.metric,
+        percent(line.verdict.ratio),
+        percent(line.verdict.low),
+        percent(line.verdict.high),
+        line.verdict.blocks,
+        line.kernel,
+    )
+}
+
+fn couplings(knob: &Knob) -> Vec<String> {
+    let couplings = &knob.spec.couplings;
+    let mut texts = Vec::new();
+    texts.extend(
+        couplings
+            .excludes
+            .iter()
+            .map(|other| format!("a write of this or of {other} sets the other to zero")),
+    );
+    if !couplings.resets.is_empty() || !couplings.resets_files.is_empty() {
+        let all: Vec<&str> = couplings
+            .resets
+            .iter()
+            .chain(&couplings.resets_files)
+            .map(String::as_str)
+            .collect();
+        texts.push(format!("a write resets {}", all.join(", ")));
+    }
+    texts.extend(
+        couplings
+            .at_most
+            .iter()
+            .map(|other| format!("must not be above {other}")),
+    );
+    texts.extend(
+        couplings
+            .commit
+            .iter()
+            .map(|other| format!("kept over CPU hotplug by writing {other} its own value")),
+    );
+    texts
+}
+
+fn with_unit(text: &str, unit: &str) -> String {
+    if unit.is_empty() {
+        text.to_owned()
+    } else {
+        format!("{text} {unit}")
+    }
+}
+
+/// What is allowed, in words.
+pub fn range(knob: &Knob) -> String {
+    match &knob.spec.value {
+        ValueKind::Int { min, max } => format!("{min} .. {max}"),
+        ValueKind::Bool => "0, 1".to_owned(),
+        ValueKind::Choice { choices } => choices.join(", "),
+    }
+}
+
+fn search(search: &Search) -> String {
+    match search {
+        Search::Linear { min, max, step: 1 } => format!("{min} .. {max}"),
+        Search::Linear { min, max, step } => format!("{min} .. {max} in steps of {step}"),
+        Search::Log { min, max } => format!("{min} .. {max}, logarithmically"),
+        Search::Values { values } => values.join(", "),
+    }
+}
+
+fn risk(knob: &Knob) -> String {
+    format!("{:?}", knob.spec.risk).to_lowercase()
+}
+
+/// Why a knob cannot be used, in two words.
+pub fn reason(reason: UnavailableReason) -> &'static str {
+    match reason {
+        UnavailableReason::Absent => "absent",
+        UnavailableReason::LockedDown => "locked down",
+        UnavailableReason::ReadOnly => "read-only",
+        UnavailableReason::NotPermitted => "not permitted",
+        UnavailableReason::Unsupported => "unsupported",
+        UnavailableReason::NotMounted => "debugfs not mounted",
+    }
+}

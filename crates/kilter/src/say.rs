@@ -1,0 +1,96 @@
+//! What kilter says: data on standard output, all else on standard error.
+
+use anstream::{eprintln, println};
+use serde::Serialize;
+use std::fmt::Display;
+
+/// Bold red.
+const ERROR: &str = "\x1b[1;31m";
+/// Bold yellow.
+const WARNING: &str = "\x1b[1;33m";
+/// Bold cyan.
+const HINT: &str = "\x1b[1;36m";
+const END: &str = "\x1b[0m";
+
+/// A failure.
+pub fn error(text: impl Display) {
+    eprintln!("{ERROR}error:{END} {text}");
+}
+
+/// Something a reader should know before believing or going on.
+pub fn warning(text: impl Display) {
+    eprintln!("{WARNING}warning:{END} {text}");
+}
+
+/// The next command to type.
+pub fn hint(text: impl Display) {
+    eprintln!("{HINT}hint:{END} {text}");
+}
+
+/// News that is no data.
+pub fn note(text: impl Display) {
+    eprintln!("{text}");
+}
+
+/// A line of data.
+pub fn line(text: impl Display) {
+    println!("{text}");
+}
+
+/// Data for programs.
+pub fn json(data: &impl Serialize) -> Result<(), serde_json::Error> {
+    println!("{}", serde_json::to_string_pretty(data)?);
+    Ok(())
+}
+
+/// Bold, where the terminal can.
+pub fn bold(text: impl Display) -> String {
+    format!("\x1b[1m{text}{END}")
+}
+
+/// Faint, where the terminal can.
+pub fn faint(text: impl Display) -> String {
+    format!("\x1b[2m{text}{END}")
+}
+
+/// Prints rows as columns two spaces apart, the first `right` of numbers flush right. Cells may
+/// hold styles; their width is that of what is seen.
+pub fn table(rows: &[Vec<String>]) {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| seen(cell))
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in rows {
+        let mut text = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            text.push_str(cell);
+            text.extend(std::iter::repeat_n(' ', width - seen(cell) + 2));
+        }
+        println!("{}", text.trim_end());
+    }
+}
+
+/// Columns that a text takes on a terminal, styles aside.
+fn seen(text: &str) -> usize {
+    let mut styled = false;
+    text.chars()
+        .filter(|&c| {
+            let visible = !styled && c != '\x1b';
+            styled = (styled || c == '\x1b') && c != 'm';
+            visible
+        })
+        .count()
+}
+
+/// `1 file`, `2 files`.
+pub fn count(number: usize, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        _ => format!("{number} {what}s"),
+    }
+}
