@@ -49,9 +49,12 @@ def arms(data: StudyData) -> list[Chart]:
     return [drawn for drawn in made if drawn is not None]
 
 
-def _arms_chart(data: StudyData, metric: Metric, place: int) -> Chart | None:
-    rows = [(arm, runs) for arm, runs in numbers.confirm_arms(data)[:MOST_ARMS]]
-    rows = [(arm, runs) for arm, runs in rows if numbers.values(runs, metric.name)]
+def _arms_chart(data: StudyData, metric: Metric, number: int) -> Chart | None:
+    rows = [
+        (arm_name(data, arm), BASE if arm == numbers.BASE else WINNER, runs)
+        for arm, runs in numbers.confirm_arms(data)[:MOST_ARMS]
+        if numbers.values(runs, metric.name)
+    ]
     if not rows:
         return None
     name = short(metric_label(metric), 40)
@@ -61,17 +64,18 @@ def _arms_chart(data: StudyData, metric: Metric, place: int) -> Chart | None:
         made = axes(figure, size, left=12, right=14, top=4, bottom=46)
         made.set_ylim(len(rows) - 0.46, -0.6)
         made.set_yticks([])
-        for row, (arm, runs) in enumerate(rows):
-            _arm_row(made, row, arm, runs, metric)
+        for place, (name_of_arm, colour, runs) in enumerate(rows):
+            _arm_row(made, place, colour, runs, metric)
+            _arm_label(made, place, name_of_arm, runs, metric)
         made.margins(x=0.05)
         ticks(made, "x", 4 if size.narrow else 9)
         made.xaxis.set_major_formatter(FuncFormatter(tick_number))
         made.set_xlabel(f"{name}{in_unit}, {wanted(metric.direction)}", color=SOFT, labelpad=6)
 
-    text = "; ".join(_arm_words(arm, runs, metric) for arm, runs in rows)
+    text = "; ".join(_arm_words(arm, runs, metric) for arm, _, runs in rows)
     title = f"{name}: every run of the confirmation"
     keys = [Key("base", "a run"), Key("box", "middle half and median")]
-    return chart(f"arms-{place}", title, text, keys, 52.0 + 76.0 * len(rows), draw)
+    return chart(f"arms-{number}", title, text, keys, 52.0 + 76.0 * len(rows), draw)
 
 
 def _arm_words(arm: str, runs: list[Run], metric: Metric) -> str:
@@ -79,18 +83,17 @@ def _arm_words(arm: str, runs: list[Run], metric: Metric) -> str:
     if found is None:
         return ""
     return (
-        f"{short(arm_name(arm), 40)}: {count(found.runs, 'run')}, median "
+        f"{short(arm, 40)}: {count(found.runs, 'run')}, median "
         f"{quantity(found.median, unit(metric))}, from {quantity(found.least)} to "
         f"{quantity(found.most, unit(metric))}"
     )
 
 
-def _arm_row(made: Axes, row: int, arm: str, runs: list[Run], metric: Metric) -> None:
+def _arm_row(made: Axes, row: int, colour: str, runs: list[Run], metric: Metric) -> None:
     sample = numbers.values(runs, metric.name)
     found = numbers.spread(runs, metric.name)
     if found is None:
         return
-    colour = BASE if arm == numbers.BASE else WINNER
     # From top to bottom in the order of the runs: a leaning cloud is a drift.
     step = 0.34 / max(1, len(sample) - 1)
     points = thinned([(row - 0.17 + place * step, value) for place, value in enumerate(sample)])
@@ -105,7 +108,13 @@ def _arm_row(made: Axes, row: int, arm: str, runs: list[Run], metric: Metric) ->
         alpha=0.85,
     )
     _box(made, row + 0.31, found, colour)
-    label = f"{short(arm_name(arm), 28)}  ·  median {quantity(found.median, unit(metric))}"
+
+
+def _arm_label(made: Axes, row: int, arm: str, runs: list[Run], metric: Metric) -> None:
+    found = numbers.spread(runs, metric.name)
+    if found is None:
+        return
+    label = f"{short(arm, 28)}  ·  median {quantity(found.median, unit(metric))}"
     made.annotate(
         label,
         (0.0, row - 0.4),

@@ -9,8 +9,10 @@ import math
 from dataclasses import dataclass
 
 from kilter_lab.report_numbers import (
+    BASE,
     PHASES,
     STEAL_MARK,
+    claims,
     confirm_arms,
     deciding,
     plottable,
@@ -163,7 +165,7 @@ def arm_rows(data: StudyData) -> list[ArmRow]:
             rows.append(
                 ArmRow(
                     metric=metric_label(metric),
-                    arm=arm_name(arm),
+                    arm=arm_name(data, arm),
                     runs=found.runs,
                     failed=found.failed,
                     median=quantity(found.median, unit(metric)),
@@ -178,9 +180,11 @@ def _range(low: float, high: float, of_unit: str) -> str:
     return f"{quantity(low)} to {quantity(high, of_unit)}"
 
 
-def arm_name(arm: str) -> str:
-    """An arm as readers know it."""
-    return "baseline" if arm == "base" else arm
+def arm_name(data: StudyData, arm: str) -> str:
+    """An arm as readers know it; a winner is one only when fresh blocks say so."""
+    if arm == BASE:
+        return "baseline"
+    return "candidate" if arm == "winner" and not claims(data) else arm
 
 
 @dataclass(frozen=True)
@@ -204,7 +208,7 @@ def phase_rows(data: StudyData) -> list[PhaseRow]:
         runs = [run for run in data.runs if run.phase == phase]
         if not runs:
             continue
-        base = [run for run in runs if run.arm == "base"]
+        base = [run for run in runs if run.arm == BASE]
         found = spread(base, metric.name)
         noise = variation(values(base, metric.name))
         marked = sum(steal_share(run, data.machine.cpus) > STEAL_MARK for run in runs)

@@ -47,6 +47,7 @@ WORDS = {
     "inconclusive": Word("inconclusive", "?", "plain"),
 }
 NOT_CONFIRMED = Word("not confirmed", MISSING, "plain")
+NOT_MEASURED = Word("not measured", MISSING, "plain")
 STATEMENTS = {
     "better": Word("Better", "✓", "good"),
     "nothing-helps": Word("Nothing helps", "=", "plain"),
@@ -183,7 +184,7 @@ def _metric_row(data: StudyData, metric: Metric, verdict: VerdictRecord | None) 
     way = wanted(metric.direction)
     if verdict is None:
         dash = MISSING
-        return MetricRow(metric_label(metric), way, dash, dash, dash, dash, dash, NOT_CONFIRMED)
+        return MetricRow(metric_label(metric), way, dash, dash, dash, dash, dash, NOT_MEASURED)
     return MetricRow(
         metric=metric_label(metric),
         wanted=way,
@@ -270,7 +271,7 @@ def power(data: StudyData) -> str:
 
 
 def _often() -> str:
-    return f"{stats.POWER * 10:.0f} times in 10"
+    return f"in {stats.POWER * 10:.0f} of 10 cases"
 
 
 def _ruled_out(data: StudyData) -> str:

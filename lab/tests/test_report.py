@@ -96,11 +96,19 @@ def test_a_study_that_calls_itself_better_needs_a_verdict_that_says_so() -> None
     assert 'class="word good"' not in report.to_html(data)
 
 
+def test_what_is_not_confirmed_is_a_candidate_and_no_winner() -> None:
+    assert [row.arm for row in report_tables.arm_rows(unconfirmed())] == ["baseline", "candidate"]
+    assert [row.arm for row in report_tables.arm_rows(better())[:2]] == ["baseline", "winner"]
+    drawn = report.to_html(unconfirmed()).partition('id="arms"')[2]
+    assert "candidate  ·  median" in drawn
+    assert "winner  ·  median" not in drawn
+
+
 def test_every_metric_has_a_row_though_nothing_was_confirmed() -> None:
     data = msgspec.structs.replace(better(), ending="interrupted", confirmed=[])
     rows = report_view.metric_rows(data)
     assert [row.metric for row in rows] == ["wall", "messages_per_s", "p99_us"]
-    assert {row.word.text for row in rows} == {"not confirmed"}
+    assert {row.word.text for row in rows} == {"not measured"}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +143,7 @@ def test_nothing_helps_says_what_could_have_been_seen() -> None:
     page = words(report.to_html(data))
     gain = report_text.magnitude((1 - first.low) * 100).replace("\u00a0", " ")
     assert f"rules out gains above {gain}" in page
-    assert "9 times in 10" in page
+    assert "in 9 of 10 cases" in page
 
 
 def test_what_could_be_seen_is_projected_from_the_baseline_where_nothing_was_confirmed() -> None:

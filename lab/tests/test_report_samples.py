@@ -247,16 +247,7 @@ WINNER: Settings = {
     "sched.features.NEXT_BUDDY": "1",
     "sched.migration_cost_ns": "180000",
 }
-IMPORTANCE = {
-    "sched.base_slice_ns": 0.58,
-    "sched.migration_cost_ns": 0.17,
-    "sched.features.NEXT_BUDDY": 0.11,
-    "vm.swappiness": 0.05,
-    "kernel.sched_autogroup_enabled": 0.04,
-    "vm.dirty_ratio": 0.03,
-    "block.vda.nr_requests": 0.015,
-    "vm.compaction_proactiveness": 0.005,
-}
+IMPORTANCE = {knob.name: 0.58 / (place + 1) ** 1.6 for place, knob in enumerate(KNOBS)}
 
 
 def _baseline(make: Factory) -> None:
