@@ -89,6 +89,8 @@ pub struct RestoredFile {
     pub knob: String,
     /// The file.
     pub path: String,
+    /// Whether the layer had set it, or only kept it safe from a coupled write.
+    pub was_set: bool,
     /// What came of it.
     pub outcome: Restored,
 }

@@ -20,7 +20,12 @@ fn check(path: PathBuf, wanted: &serde_json::Value) {
         fs::write(&path, &text).unwrap();
     }
     let found = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(found, text, "{} has drifted: UPDATE_SCHEMA=1 cargo test -p kilter-api", path.display());
+    assert_eq!(
+        found,
+        text,
+        "{} has drifted: UPDATE_SCHEMA=1 cargo test -p kilter-api",
+        path.display()
+    );
 }
 
 /// Checks the schema of a message and its samples, and that each sample survives a round trip.
@@ -28,11 +33,17 @@ fn message<T>(name: &str, samples: &[T])
 where
     T: JsonSchema + Serialize + DeserializeOwned + PartialEq + Debug,
 {
-    check(dir().join(format!("{name}.json")), &serde_json::to_value(schema_for!(T)).unwrap());
+    check(
+        dir().join(format!("{name}.json")),
+        &serde_json::to_value(schema_for!(T)).unwrap(),
+    );
     for (number, sample) in samples.iter().enumerate() {
         let json = serde_json::to_value(sample).unwrap();
         assert_eq!(serde_json::from_value::<T>(json.clone()).unwrap(), *sample);
-        check(dir().join("samples").join(format!("{name}.{number}.json")), &json);
+        check(
+            dir().join("samples").join(format!("{name}.{number}.json")),
+            &json,
+        );
     }
 }
 
@@ -45,11 +56,37 @@ fn command() -> Vec<String> {
 }
 
 fn metrics() -> Vec<Metric> {
-    let metric = |name: &str, source, direction, unit: &str| Metric { name: name.to_owned(), source, direction, unit: unit.to_owned() };
+    let metric = |name: &str, source, direction, unit: &str| Metric {
+        name: name.to_owned(),
+        source,
+        direction,
+        unit: unit.to_owned(),
+    };
     vec![
-        metric("wall_s", MetricSource::Record { field: "wall_s".into() }, Direction::Min, "s"),
-        metric("time", MetricSource::Regex { pattern: "Time: ([0-9.]+)".into() }, Direction::Min, ""),
-        metric("iops", MetricSource::Json { pointer: "/jobs/0/read/iops".into() }, Direction::Max, "1/s"),
+        metric(
+            "wall_s",
+            MetricSource::Record {
+                field: "wall_s".into(),
+            },
+            Direction::Min,
+            "s",
+        ),
+        metric(
+            "time",
+            MetricSource::Regex {
+                pattern: "Time: ([0-9.]+)".into(),
+            },
+            Direction::Min,
+            "",
+        ),
+        metric(
+            "iops",
+            MetricSource::Json {
+                pointer: "/jobs/0/read/iops".into(),
+            },
+            Direction::Max,
+            "1/s",
+        ),
     ]
 }
 
@@ -88,9 +125,21 @@ fn record(outcome: Outcome) -> RunRecord {
         machine: MachineDelta {
             steal_s: 0.01,
             load_1m: 0.5,
-            pressure: Some(Pressure { cpu_some_s: 0.1, memory_some_s: 0.0, memory_full_s: 0.0, io_some_s: 0.02, io_full_s: 0.01 }),
+            pressure: Some(Pressure {
+                cpu_some_s: 0.1,
+                memory_some_s: 0.0,
+                memory_full_s: 0.0,
+                io_some_s: 0.02,
+                io_full_s: 0.01,
+            }),
         },
-        counters: BTreeMap::from([("instructions".to_owned(), Counter { value: 1e9, running: 1.0 })]),
+        counters: BTreeMap::from([(
+            "instructions".to_owned(),
+            Counter {
+                value: 1e9,
+                running: 1.0,
+            },
+        )]),
         metrics: BTreeMap::from([("wall_s".to_owned(), 1.25)]),
         stdout_tail: "Time: 1.25\n".into(),
         stderr_tail: String::new(),
@@ -112,11 +161,22 @@ fn knob(state: KnobState) -> Knob {
             value: ValueKind::Int { min: 0, max: 200 },
             unit: String::new(),
             default: "60".into(),
-            search: Some(Search::Linear { min: 0, max: 200, step: 10 }),
+            search: Some(Search::Linear {
+                min: 0,
+                max: 200,
+                step: 10,
+            }),
             risk: Risk::Memory,
             blinds: vec!["vmstat".into()],
-            couplings: Couplings { resets: vec!["vm.other".into()], ..Couplings::default() },
-            paths: vec![PathSpec { file: "/proc/sys/vm/swappiness".into(), era: "all".into(), format: Format::Plain }],
+            couplings: Couplings {
+                resets: vec!["vm.other".into()],
+                ..Couplings::default()
+            },
+            paths: vec![PathSpec {
+                file: "/proc/sys/vm/swappiness".into(),
+                era: "all".into(),
+                format: Format::Plain,
+            }],
             successor: String::new(),
             sources: vec!["Documentation/admin-guide/sysctl/vm.rst".into()],
         },
@@ -140,34 +200,81 @@ fn verdict(verdict: Verdict) -> VerdictRecord {
 }
 
 fn context() -> LabContext {
-    LabContext { kilter: vec!["/usr/bin/kilter".into()], batch_options: vec!["--as-root".into()], json: false, seed: 42 }
+    LabContext {
+        kilter: vec!["/usr/bin/kilter".into()],
+        batch_options: vec!["--as-root".into()],
+        json: false,
+        seed: 42,
+    }
 }
 
 fn options() -> RunOptions {
-    RunOptions { metrics: metrics(), prepare: vec!["make".into(), "clean".into()], cleanup: Vec::new(), timeout_s: Some(60.0), settle_s: 0.5, cpus: Some("0-1".into()) }
+    RunOptions {
+        metrics: metrics(),
+        prepare: vec!["make".into(), "clean".into()],
+        cleanup: Vec::new(),
+        timeout_s: Some(60.0),
+        settle_s: 0.5,
+        cpus: Some("0-1".into()),
+    }
 }
 
 fn arm(label: &str, settings: Settings) -> Arm {
-    Arm { label: label.into(), settings, command: command() }
+    Arm {
+        label: label.into(),
+        settings,
+        command: command(),
+    }
 }
 
 #[test]
 fn batch() {
-    let request = RunRequest { id: 7, settings: settings(), command: command(), metrics: metrics(), timeout_s: Some(10.0), ..RunRequest::default() };
+    let request = RunRequest {
+        id: 7,
+        settings: settings(),
+        command: command(),
+        metrics: metrics(),
+        timeout_s: Some(10.0),
+        ..RunRequest::default()
+    };
     message("run-request", &[request]);
-    let ran = |outcome| BatchReply { id: 7, result: BatchResult::Ran { record: Box::new(record(outcome)) } };
-    let not_run = BatchReply { id: 8, result: BatchResult::NotRun { error: "vm.swappiness: refused".into(), hint: Some("kilter knobs show vm.swappiness".into()) } };
+    let ran = |outcome| BatchReply {
+        id: 7,
+        result: BatchResult::Ran {
+            record: Box::new(record(outcome)),
+        },
+    };
+    let not_run = BatchReply {
+        id: 8,
+        result: BatchResult::NotRun {
+            error: "vm.swappiness: refused".into(),
+            hint: Some("kilter knobs show vm.swappiness".into()),
+        },
+    };
     message(
         "batch-reply",
-        &[ran(Outcome::Exited { code: 0 }), ran(Outcome::Signalled { signal: 9 }), ran(Outcome::TimedOut), ran(Outcome::Interrupted), not_run],
+        &[
+            ran(Outcome::Exited { code: 0 }),
+            ran(Outcome::Signalled { signal: 9 }),
+            ran(Outcome::TimedOut),
+            ran(Outcome::Interrupted),
+            not_run,
+        ],
     );
     message("run-record", &[record(Outcome::Exited { code: 1 })]);
 }
 
 #[test]
 fn knobs() {
-    let present = KnobState::Present { value: "60".into(), path: "/proc/sys/vm/swappiness".into(), writable: true };
-    let absent = KnobState::Unavailable(Unavailable { reason: UnavailableReason::LockedDown, detail: "locked down".into() });
+    let present = KnobState::Present {
+        value: "60".into(),
+        path: "/proc/sys/vm/swappiness".into(),
+        writable: true,
+    };
+    let absent = KnobState::Unavailable(Unavailable {
+        reason: UnavailableReason::LockedDown,
+        detail: "locked down".into(),
+    });
     message("knob", &[knob(present), knob(absent)]);
 }
 
@@ -185,12 +292,21 @@ fn verdicts() {
         verdict: verdict(Verdict::Better),
     };
     message("evidence", &[evidence]);
-    message("verdict", &[Verdict::Worse, Verdict::NoDifference, Verdict::Inconclusive].map(verdict));
+    message(
+        "verdict",
+        &[Verdict::Worse, Verdict::NoDifference, Verdict::Inconclusive].map(verdict),
+    );
     let profile = Profile {
         name: "make".into(),
         summary: "Found by kilter tune".into(),
         include: Vec::new(),
-        set: BTreeMap::from([("vm.swappiness".to_owned(), ProfileValue { value: "10".into(), why: "3 % faster".into() })]),
+        set: BTreeMap::from([(
+            "vm.swappiness".to_owned(),
+            ProfileValue {
+                value: "10".into(),
+                why: "3 % faster".into(),
+            },
+        )]),
         evidence: Some(ProfileEvidence {
             study: "make".into(),
             command: command(),
@@ -216,7 +332,11 @@ fn lab_requests() {
         require_better: true,
         export: Some("/tmp/runs.csv".into()),
     };
-    let present = KnobState::Present { value: "60".into(), path: "/proc/sys/vm/swappiness".into(), writable: true };
+    let present = KnobState::Present {
+        value: "60".into(),
+        path: "/proc/sys/vm/swappiness".into(),
+        writable: true,
+    };
     let tune = TuneRequest {
         context: context(),
         options: options(),
@@ -241,36 +361,127 @@ fn lab_requests() {
         format: ReportFormat::Md,
         output: None,
     };
-    message("lab-request", &[LabRequest::Compare(compare), LabRequest::Tune(Box::new(tune)), LabRequest::Report(report)]);
+    message(
+        "lab-request",
+        &[
+            LabRequest::Compare(compare),
+            LabRequest::Tune(Box::new(tune)),
+            LabRequest::Report(report),
+        ],
+    );
 }
 
 #[test]
 fn holding() {
-    let change = Change { knob: "vm.swappiness".into(), path: "/proc/sys/vm/swappiness".into(), old: "60".into(), new: "10".into(), effective: Some("10".into()) };
-    let skipped = Skipped { knob: "mglru.enabled".into(), because: Unavailable { reason: UnavailableReason::Absent, detail: "not here".into() } };
-    message("plan", &[Plan { name: "desktop".into(), changes: vec![change], skipped: vec![skipped] }]);
-    let value = |now| HeldValue { knob: "vm.swappiness".into(), path: "/proc/sys/vm/swappiness".into(), original: "60".into(), held: "10".into(), now };
+    let change = Change {
+        knob: "vm.swappiness".into(),
+        path: "/proc/sys/vm/swappiness".into(),
+        old: "60".into(),
+        new: "10".into(),
+        effective: Some("10".into()),
+    };
+    let skipped = Skipped {
+        knob: "mglru.enabled".into(),
+        because: Unavailable {
+            reason: UnavailableReason::Absent,
+            detail: "not here".into(),
+        },
+    };
+    message(
+        "plan",
+        &[Plan {
+            name: "desktop".into(),
+            changes: vec![change],
+            skipped: vec![skipped],
+        }],
+    );
+    let value = |now| HeldValue {
+        knob: "vm.swappiness".into(),
+        path: "/proc/sys/vm/swappiness".into(),
+        original: "60".into(),
+        held: "10".into(),
+        now,
+    };
     let layer = LayerInfo {
         id: 1,
         name: "desktop".into(),
         since: "2026-01-02T03:04:05Z".into(),
-        owner: Some(Owner { pid: 42, start_ticks: 1000 }),
+        owner: Some(Owner {
+            pid: 42,
+            start_ticks: 1000,
+        }),
         alive: true,
-        values: vec![value(Held::InForce), value(Held::Covered), value(Held::Drifted { value: "30".into() }), value(Held::Gone)],
+        values: vec![
+            value(Held::InForce),
+            value(Held::Covered),
+            value(Held::Drifted { value: "30".into() }),
+            value(Held::Gone),
+        ],
     };
-    message("status", &[Status { layers: vec![layer], experiment: Some(42) }]);
-    let file = |outcome| RestoredFile { knob: "vm.swappiness".into(), path: "/proc/sys/vm/swappiness".into(), outcome };
+    message(
+        "status",
+        &[Status {
+            layers: vec![layer],
+            experiment: Some(42),
+        }],
+    );
+    let file = |outcome| RestoredFile {
+        knob: "vm.swappiness".into(),
+        path: "/proc/sys/vm/swappiness".into(),
+        was_set: true,
+        outcome,
+    };
     let outcomes = [
         Restored::Restored { value: "60".into() },
         Restored::Covered,
-        Restored::LeftAlone { found: "30".into(), original: "60".into() },
+        Restored::LeftAlone {
+            found: "30".into(),
+            original: "60".into(),
+        },
         Restored::Gone,
-        Restored::Failed { error: "busy".into(), original: "60".into() },
+        Restored::Failed {
+            error: "busy".into(),
+            original: "60".into(),
+        },
     ];
-    message("reverted", &[Reverted { layers: vec!["desktop".into()], files: outcomes.map(file).into() }]);
-    let checks = [CheckState::Works, CheckState::Limited, CheckState::Impossible]
-        .map(|state| Check { name: "vm knobs".into(), state, detail: "all here".into(), hint: String::new() });
-    message("doctor", &[DoctorReport { fingerprint: fingerprint(), checks: checks.into() }]);
-    let workload = Workload { name: "hackbench".into(), summary: "Messages".into(), why: "Scheduler".into(), command: command(), metrics: metrics(), ..Workload::default() };
-    message("workload", &[WorkloadInfo { workload, installed: true }]);
+    message(
+        "reverted",
+        &[Reverted {
+            layers: vec!["desktop".into()],
+            files: outcomes.map(file).into(),
+        }],
+    );
+    let checks = [
+        CheckState::Works,
+        CheckState::Limited,
+        CheckState::Impossible,
+    ]
+    .map(|state| Check {
+        name: "vm knobs".into(),
+        state,
+        detail: "all here".into(),
+        hint: String::new(),
+    });
+    message(
+        "doctor",
+        &[DoctorReport {
+            fingerprint: fingerprint(),
+            checks: checks.into(),
+        }],
+    );
+    let workload = Workload {
+        name: "hackbench".into(),
+        summary: "Messages".into(),
+        why: "Scheduler".into(),
+        command: command(),
+        metrics: metrics(),
+        ..Workload::default()
+    };
+    message(
+        "workload",
+        &[WorkloadInfo {
+            workload,
+            installed: true,
+        }],
+    );
 }

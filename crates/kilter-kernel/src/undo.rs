@@ -368,6 +368,7 @@ fn settle(
         RestoredFile {
             knob: entry.knob.clone(),
             path: entry.path.to_string(),
+            was_set: entry.target.is_some(),
             outcome,
         }
     };

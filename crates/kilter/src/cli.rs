@@ -391,9 +391,54 @@ pub enum Load {
     /// Message threads wake workers (schbench's pattern)
     Wakeup(Wakeup),
 }
-/// x
+/// `kilter load messaging`.
 #[derive(Debug, Args)]
-pub struct Messaging {}
-/// x
+pub struct Messaging {
+    /// Groups
+    #[arg(short, long, default_value_t = 10)]
+    pub groups: u32,
+    /// Senders, and as many receivers, in a group
+    #[arg(short, long, default_value_t = 20)]
+    pub pairs: u32,
+    /// Messages from each sender to each receiver of its group
+    #[arg(short, long, default_value_t = 100)]
+    pub loops: u32,
+    /// Bytes of a message
+    #[arg(short, long, default_value_t = 100)]
+    pub size: u32,
+    /// Pipes instead of socket pairs
+    #[arg(long)]
+    pub pipe: bool,
+    /// Threads instead of processes
+    #[arg(long)]
+    pub threads: bool,
+}
+
+/// `kilter load wakeup`.
 #[derive(Debug, Args)]
-pub struct Wakeup {}
+pub struct Wakeup {
+    /// Message threads
+    #[arg(short, long, default_value_t = 1)]
+    pub message_threads: u32,
+    /// Workers of a message thread; by default as many as there are CPUs
+    #[arg(short, long)]
+    pub workers: Option<u32>,
+    /// Seconds of measurement
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 10.0)]
+    pub runtime: f64,
+    /// Seconds before it that do not count
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub warmup: f64,
+    /// Microseconds that a request sleeps first
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 100)]
+    pub sleep: u32,
+    /// Matrix multiplications in a request
+    #[arg(long, default_value_t = 5)]
+    pub operations: u32,
+    /// KiB that the matrices of a worker take
+    #[arg(long, value_name = "KIB", default_value_t = 256)]
+    pub cache: u32,
+    /// Do not multiply under a lock per CPU
+    #[arg(long)]
+    pub no_locking: bool,
+}

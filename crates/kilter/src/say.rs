@@ -94,3 +94,26 @@ pub fn count(number: usize, what: &str) -> String {
         _ => format!("{number} {what}s"),
     }
 }
+
+/// Reflows paragraphs to the terminal's width, 100 columns at most.
+pub fn reflow(text: &str) -> String {
+    let width = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(100, |size| size.ws_col);
+    let width = usize::from(width).clamp(40, 100);
+    let wrap = |paragraph: &str| {
+        let mut lines = vec![String::new()];
+        for word in paragraph.split_whitespace() {
+            let last = lines.last_mut().expect("never empty");
+            match last.is_empty() {
+                true => last.push_str(word),
+                false if last.chars().count() + 1 + word.chars().count() <= width => {
+                    last.push(' ');
+                    last.push_str(word);
+                }
+                false => lines.push(word.to_owned()),
+            }
+        }
+        lines.join("\n")
+    };
+    let paragraphs: Vec<String> = text.split("\n\n").map(wrap).collect();
+    paragraphs.join("\n\n")
+}

@@ -240,6 +240,7 @@ fn report(done: &kilter_api::Reverted) {
     let rows: Vec<Vec<String>> = done
         .files
         .iter()
+        .filter(|file| file.was_set)
         .filter_map(|file| match &file.outcome {
             Restored::Restored { value } => {
                 Some(vec![file.knob.clone(), "→".to_owned(), say::bold(value)])

@@ -169,7 +169,7 @@ fn entry(knob: &Knob, evidence: &[Evidence]) {
         row("successor", spec.successor.clone());
     }
     say::table(&rows);
-    say::line(format!("\n{}\n", spec.why.trim()));
+    say::line(format!("\n{}\n", say::reflow(&spec.why)));
     let told: Vec<&Evidence> = evidence
         .iter()
         .filter(|line| line.arm.contains_key(&knob.name))

@@ -71,6 +71,12 @@ fn warn_of_others(machine: &Machine) {
             others.join(", ")
         ));
     }
+    let scheduler = kilter_measure::fingerprint(machine.kernel.root()).sched_ext;
+    if !scheduler.is_empty() {
+        say::warning(format!(
+            "the BPF scheduler {scheduler} is loaded: sched.* knobs do not govern its tasks"
+        ));
+    }
 }
 
 fn region(verdict: &VerdictArgs) -> Result<f64, Failure> {

@@ -67,7 +67,7 @@ fn show(machine: &Machine, name: &str) -> Outcome {
             .map(|entry| entry.why.trim())
             .unwrap_or_default();
         if !why.is_empty() {
-            say::line(format!("    {}", why.replace('\n', "\n    ")));
+            say::line(format!("    {}", say::reflow(why).replace('\n', "\n    ")));
         }
     }
     match profile.evidence {

@@ -84,10 +84,11 @@ fn once(machine: &Machine, args: &Run) -> Outcome {
     session.release()?;
     let code = exit_code(&ran.record, ran.measured.signal);
     let mut record = ran.record;
-    record.fingerprint = Some(kilter_measure::fingerprint(machine.kernel.root()));
-    match machine.json {
-        true => say::json(&record)?,
-        false => summary(&record),
+    if machine.json {
+        record.fingerprint = Some(kilter_measure::fingerprint(machine.kernel.root()));
+        say::json(&record)?;
+    } else {
+        summary(&record);
     }
     match ran.metric_problem {
         Some(problem) if code == 0 => Err(Failure::new(problem).code(OWN_FAILURE)),
