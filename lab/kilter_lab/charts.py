@@ -133,7 +133,8 @@ def trials(data: StudyData) -> Chart | None:
     best = _best_so_far(points, lower=better_is_lower(metric.direction))
     bounds = _robust_bounds([value for _, value in points], data.region_percent)
     beyond = sum(not bounds[0] <= value <= bounds[1] for _, value in points)
-    fewest = min(trial.blocks for trial in known)
+    # The baseline itself may be a trial, of no block.
+    fewest = min((trial.blocks for trial in known if trial.blocks), default=0)
     longer = {float(trial.number) for trial in known if trial.blocks > fewest}
     bars = []
     if len(known) <= MOST_INTERVALS:
@@ -174,9 +175,9 @@ def trials(data: StudyData) -> Chart | None:
 
     keys = [
         Key("hollow", "trial"),
-        Key("base", "trial that was given more blocks"),
+        *([Key("base", "trial that was given more blocks")] if longer else []),
         Key("line", "best estimate so far"),
-        Key("band", f"± {data.region_percent:g} %"),
+        Key("band", f"region of equivalence, ± {data.region_percent:g} %"),
     ]
     if failed:
         keys.append(Key("cross", "failed"))

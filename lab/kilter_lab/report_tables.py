@@ -229,6 +229,8 @@ def phase_rows(data: StudyData) -> list[PhaseRow]:
 def machine_rows(data: StudyData) -> list[tuple[str, str]]:
     """The fingerprint, for people."""
     machine = data.machine
+    if not machine.id:
+        return [("Machine", "not known before the first run")]
     memory = f"{machine.memory_kib / 2**20:,.1f}\u00a0GiB"
     rows = [
         ("Processor", f"{machine.cpu} ({machine.arch}), {machine.cpus} online"),

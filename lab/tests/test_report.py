@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import html
-import io
 import math
-import os
 import re
-import stat
-import sys
 import types
-from pathlib import Path
-from typing import Literal
 
 import msgspec
 import pytest
@@ -30,8 +24,8 @@ from test_report_samples import (
     unconfirmed,
 )
 
-from kilter_lab import report, report_numbers, report_tables, report_text, report_view
-from kilter_lab.messages import LabContext, ReportRequest, VerdictRecord
+from kilter_lab import charts, report, report_numbers, report_tables, report_text, report_view
+from kilter_lab.messages import VerdictRecord
 from kilter_lab.study import StudyData, Trial
 
 
@@ -199,6 +193,25 @@ def test_repeated_studies_raise_the_chance_of_a_wrong_verdict() -> None:
     assert "14\u00a0%" in report_view.attempts(better())
 
 
+def test_a_trial_of_no_block_is_the_baseline_and_makes_no_other_trial_longer() -> None:
+    own = Trial(0, {}, 1.0, 1.0, 1.0, 0)
+    others = [Trial(n, {"vm.swappiness": "1"}, 0.98, 0.9, 1.1, 1) for n in (1, 2)]
+    data = msgspec.structs.replace(interrupted(), trials=[own, *others])
+    drawn = charts.trials(data)
+    assert drawn is not None
+    assert "trial that was given more blocks" not in [key.label for key in drawn.keys]
+    data.trials.append(Trial(3, {}, 0.98, 0.9, 1.1, 4))
+    drawn = charts.trials(data)
+    assert drawn is not None
+    assert "trial that was given more blocks" in [key.label for key in drawn.keys]
+
+
+def test_a_machine_that_is_not_known_yet_leaves_no_blanks() -> None:
+    page = words(report.to_html(SAMPLES["empty"]()))
+    assert "Machine –" in page
+    assert "not known before the first run" in page
+
+
 def test_the_method_takes_five_sentences() -> None:
     page = words(report.to_html(better()))
     text = page[page.index("The method") : page.index("Attempts")]
@@ -352,121 +365,6 @@ def test_markdown_shows_hostile_texts_as_text() -> None:
 def test_json_is_the_study() -> None:
     data = better()
     assert msgspec.json.decode(report.to_json(data), type=StudyData) == data
-
-
-# Files and the command
-
-
-def test_a_page_is_written_whole_and_readable_by_others(tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text("old")
-    old = os.umask(0o022)
-    try:
-        report.write(one_run(), path)
-    finally:
-        os.umask(old)
-    assert path.read_text() == report.to_html(one_run())
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_failed_write_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "report.html"
-    path.write_text("old")
-
-    def full(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(report.ReportError, match="No space left on device"):
-        report.write(one_run(), path)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_directory_is_refused_with_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(report.ReportError, match="is a directory") as caught:
-        report.write(one_run(), tmp_path)
-    assert caught.value.hint is not None
-    assert str(tmp_path / "report.html") in caught.value.hint
-
-
-@pytest.mark.parametrize("name", ["missing/report.html", "file/report.html", "a\0b", "x" * 300])
-def test_an_impossible_path_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(report.ReportError, match="cannot write the report to"):
-        report.write_bytes(b"x", tmp_path / name)
-
-
-def test_a_device_is_written_to_and_a_link_replaced(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        report.write_bytes(b"page", pipe)
-        assert os.read(reader, 10) == b"page"
-    finally:
-        os.close(reader)
-    assert stat.S_ISFIFO(pipe.stat().st_mode)
-    target, link = tmp_path / "target", tmp_path / "link"
-    target.write_text("old")
-    link.symlink_to(target)
-    report.write_bytes(b"page", link)
-    assert target.read_text() == "old"
-    assert link.read_bytes() == b"page"
-    assert not link.is_symlink()
-
-
-def request(form: Literal["html", "md", "json"], output: str | None) -> ReportRequest:
-    return ReportRequest(
-        LabContext(["kilter"], 1), "hackbench-1", "sqlite:///x", format=form, output=output
-    )
-
-
-@pytest.fixture
-def stored(monkeypatch: pytest.MonkeyPatch) -> StudyData:
-    data = nothing_helps()
-    module = types.ModuleType("kilter_lab.studies")
-
-    def load_study(storage: str, name: str) -> StudyData:
-        assert (storage, name) == ("sqlite:///x", "hackbench-1")
-        return data
-
-    vars(module)["load_study"] = load_study
-    monkeypatch.setitem(sys.modules, "kilter_lab.studies", module)
-    return data
-
-
-def test_the_command_writes_the_form_that_was_asked_for(
-    stored: StudyData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected: dict[Literal["html", "md", "json"], bytes] = {
-        "html": report.to_html(stored).encode(),
-        "md": report.to_markdown(stored).encode(),
-        "json": report.to_json(stored),
-    }
-    for form, content in expected.items():
-        path = tmp_path / form
-        assert report.run(request(form, str(path))) == 0
-        assert path.read_bytes() == content
-        printed = io.BytesIO()
-        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed))
-        assert report.run(request(form, None)) == 0
-        assert printed.getvalue() == content
-
-
-def test_a_reader_who_leaves_early_ends_the_command_quietly(
-    stored: StudyData, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w") as gone:
-        monkeypatch.setattr(sys, "stdout", gone)
-        with pytest.raises(BrokenPipeError):
-            report.run(request("html", None))
-        gone.flush()
 
 
 def test_a_verdict_without_numbers_is_told_without_them() -> None:
