@@ -42,7 +42,7 @@ packages-bench:
 	$(call install,$(BUILD_PACKAGES) $(BENCH_PACKAGES))
 
 $(VENV)/.requirements: lab/requirements.txt
-	@echo "Installing Python packages into $(VENV): $$(grep -oE '^[a-zA-Z0-9_-]+==[^ ]+' lab/requirements.txt | tr '\n' ' ')"
+	@echo "Installing Python packages into $(VENV): $$(grep -oE '^[a-zA-Z0-9_.-]+==' lab/requirements.txt | tr -d '=' | tr '\n' ' ')"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r lab/requirements.txt
 	@touch $@
