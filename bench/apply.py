@@ -57,12 +57,19 @@ def accepted(kilter: str, name: str, value: str) -> bool:
 
 
 def save_profile(kilter: str) -> int:
-    values = {knob["name"]: other_value(knob) for knob in knobs(kilter) if not knob["virtual_device"]}
+    values = {
+        knob["name"]: other_value(knob) for knob in knobs(kilter) if not knob["virtual_device"]
+    }
     offered = [(name, value) for name, value in values.items() if value is not None]
     chosen = [pair for pair in offered if accepted(kilter, *pair)][:FILES]
     profile = {"name": PROFILE, "summary": "Made by a benchmark",
                "set": {name: {"value": value} for name, value in chosen}}  # fmt: skip
-    subprocess.run([kilter, "profile", "save"], input=json.dumps(profile).encode(), check=True, capture_output=True)
+    subprocess.run(
+        [kilter, "profile", "save"],
+        input=json.dumps(profile).encode(),
+        check=True,
+        capture_output=True,
+    )
     return len(chosen)
 
 
@@ -82,9 +89,20 @@ def time_kilter(kilter: str) -> float:
 
 def time_tuned() -> float:
     start = time.perf_counter()
-    command = ["tuned", "--no-dbus", "--no-socket", "--profile", "throughput-performance", "--debug"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as tuned:
-        elapsed = next((time.perf_counter() - start for line in tuned.stderr or () if APPLIED in line), None)
+    command = [
+        "tuned",
+        "--no-dbus",
+        "--no-socket",
+        "--profile",
+        "throughput-performance",
+        "--debug",
+    ]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as tuned:
+        elapsed = next(
+            (time.perf_counter() - start for line in tuned.stderr or () if APPLIED in line), None
+        )
         tuned.send_signal(signal.SIGTERM)
         tuned.communicate()
     if elapsed is None:
@@ -108,11 +126,20 @@ def main() -> None:
         Path(f"/etc/kilter/profiles/{PROFILE}.toml").unlink()
     after = {knob["name"]: knob["state"]["value"] for knob in knobs(args.kilter)}
     kilter, tuned = statistics.median(ours), statistics.median(theirs)
-    print(f"kilter apply, {count} knobs   {kilter * 1e3:7.1f} ms   ({min(ours) * 1e3:.1f} … {max(ours) * 1e3:.1f})")
-    print(f"tuned, throughput-performance {tuned * 1e3:6.1f} ms   ({min(theirs) * 1e3:.1f} … {max(theirs) * 1e3:.1f})")
-    print(f"ratio                         {tuned / kilter:6.1f} ×   (bar: 10 ×; aim for kilter: 5 ms)")
+    print(
+        f"kilter apply, {count} knobs   {kilter * 1e3:7.1f} ms   ({min(ours) * 1e3:.1f} … {max(ours) * 1e3:.1f})"
+    )
+    print(
+        f"tuned, throughput-performance {tuned * 1e3:6.1f} ms   ({min(theirs) * 1e3:.1f} … {max(theirs) * 1e3:.1f})"
+    )
+    print(
+        f"ratio                         {tuned / kilter:6.1f} ×   (bar: 10 ×; aim for kilter: 5 ms)"
+    )
     changed = {name for name in before if after.get(name) != before[name]}
-    print("settings after: " + ("as before" if not changed else f"CHANGED: {', '.join(sorted(changed))}"))
+    print(
+        "settings after: "
+        + ("as before" if not changed else f"CHANGED: {', '.join(sorted(changed))}")
+    )
 
 
 if __name__ == "__main__":

@@ -46,12 +46,16 @@ def gaps(kilter: str, blocks: int) -> list[float]:
     with tempfile.TemporaryDirectory() as directory:
         export = Path(directory) / "runs.json"
         command = [kilter, "compare", "--with", "vm.swappiness=50", "--blocks", str(blocks)]
-        subprocess.run([*command, "--export", str(export), "--", "true"], check=True, capture_output=True)
+        subprocess.run(
+            [*command, "--export", str(export), "--", "true"], check=True, capture_output=True
+        )
         exported = json.loads(export.read_text())
     records = [run["record"] for run in exported["runs"]]
     runs = sorted(records, key=lambda run: run["started_boottime_s"])
     ends = [run["started_boottime_s"] + run["wall_s"] for run in runs]
-    return [(run["started_boottime_s"] - end) * 1e3 for run, end in zip(runs[1:], ends, strict=False)]
+    return [
+        (run["started_boottime_s"] - end) * 1e3 for run, end in zip(runs[1:], ends, strict=False)
+    ]
 
 
 def main() -> None:
@@ -76,7 +80,9 @@ def main() -> None:
         bar = f"   + {median - base:.2f} ms (bar: {bars[name]} ms)" if name in bars else ""
         print(f"{name:20} {median:6.2f} ms   {resident(args.kilter, commands[name]):4.1f} MiB{bar}")
     between = gaps(args.kilter, 20)
-    print(f"between two runs of a comparison: {statistics.median(between):.2f} ms, p90 {statistics.quantiles(between, n=10)[8]:.2f} ms (bar: 10 ms)")
+    print(
+        f"between two runs of a comparison: {statistics.median(between):.2f} ms, p90 {statistics.quantiles(between, n=10)[8]:.2f} ms (bar: 10 ms)"
+    )
 
 
 if __name__ == "__main__":
