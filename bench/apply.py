@@ -110,6 +110,11 @@ def time_tuned() -> float:
     return elapsed
 
 
+def row(name: str, seconds: list[float]) -> str:
+    low, middle, high = (f(seconds) * 1e3 for f in (min, statistics.median, max))
+    return f"{name:30} {middle:6.1f} ms  ({low:.1f} … {high:.1f})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kilter")
@@ -125,16 +130,10 @@ def main() -> None:
     finally:
         Path(f"/etc/kilter/profiles/{PROFILE}.toml").unlink()
     after = {knob["name"]: knob["state"]["value"] for knob in knobs(args.kilter)}
-    kilter, tuned = statistics.median(ours), statistics.median(theirs)
-    print(
-        f"kilter apply, {count} knobs   {kilter * 1e3:7.1f} ms   ({min(ours) * 1e3:.1f} … {max(ours) * 1e3:.1f})"
-    )
-    print(
-        f"tuned, throughput-performance {tuned * 1e3:6.1f} ms   ({min(theirs) * 1e3:.1f} … {max(theirs) * 1e3:.1f})"
-    )
-    print(
-        f"ratio                         {tuned / kilter:6.1f} ×   (bar: 10 ×; aim for kilter: 5 ms)"
-    )
+    print(row(f"kilter apply, {count} knobs", ours))
+    print(row("tuned, throughput-performance", theirs))
+    ratio = statistics.median(theirs) / statistics.median(ours)
+    print(f"{'ratio':30} {ratio:6.1f} ×   (bar: 10 ×; aim for kilter: 5 ms)")
     changed = {name for name in before if after.get(name) != before[name]}
     print(
         "settings after: "

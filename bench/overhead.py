@@ -1,8 +1,8 @@
 """What kilter adds: to one command, and between the runs of a comparison.
 
-`true`, `kilter run -- true`, and the same with ten knobs, interleaved; medians, and the largest
-resident set (bar: 8 MiB). Then a comparison of `true` under two values: the time from the end of one run to the
-start of the next.
+`true`, `kilter run -- true`, and the same with ten knobs, interleaved: medians, and the largest
+resident set (bar: 8 MiB). Then a comparison of `true` under two values: the time from the end of
+one run to the start of the next.
 """
 
 import argparse
@@ -80,9 +80,8 @@ def main() -> None:
         bar = f"   + {median - base:.2f} ms (bar: {bars[name]} ms)" if name in bars else ""
         print(f"{name:20} {median:6.2f} ms   {resident(args.kilter, commands[name]):4.1f} MiB{bar}")
     between = gaps(args.kilter, 20)
-    print(
-        f"between two runs of a comparison: {statistics.median(between):.2f} ms, p90 {statistics.quantiles(between, n=10)[8]:.2f} ms (bar: 10 ms)"
-    )
+    median, p90 = statistics.median(between), statistics.quantiles(between, n=10)[8]
+    print(f"between two runs of a comparison: {median:.2f} ms, p90 {p90:.2f} ms (bar: 10 ms)")
 
 
 if __name__ == "__main__":
