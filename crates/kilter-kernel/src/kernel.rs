@@ -67,11 +67,20 @@ impl FileError {
             Refusal::Invalid => "the kernel refuses this value",
             Refusal::Other => "failed",
         };
-        match self.errno {
-            0 => words.to_owned(),
-            ENOTSUPP => format!("{words} (error 524, ENOTSUPP)"),
-            errno => format!("{words} ({})", std::io::Error::from_raw_os_error(errno)),
+        match (self.errno, self.refusal) {
+            (0, _) | (_, Refusal::Absent | Refusal::NotMounted) => words.to_owned(),
+            (ENOTSUPP, _) => format!("{words} (error 524, ENOTSUPP)"),
+            (errno, _) => format!("{words} ({})", system_words(errno)),
         }
+    }
+}
+
+/// The system's words for an error number.
+fn system_words(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    match text.rsplit_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
     }
 }
 

@@ -103,6 +103,7 @@ fn why(spec: &KnobSpec, problems: &[FileError]) -> Unavailable {
                 successor(spec)
             )
         }
+        UnavailableReason::NotMounted => "debugfs is not mounted".to_owned(),
         _ => told.to_string(),
     };
     unavailable(reason, detail)
