@@ -49,14 +49,12 @@ pub(crate) fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, F
 
 fn read_text(path: &Path) -> Result<Option<String>, FileProblem> {
     let fail = |problem: &str| Err(FileProblem::new(path, problem));
-    let file = match File::open(path) {
-        Ok(file) => file,
+    // Looked at before it is opened: opening a pipe would wait for a writer.
+    let meta = match std::fs::metadata(path) {
+        Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(FileProblem::new(path, error)),
     };
-    let meta = file
-        .metadata()
-        .map_err(|error| FileProblem::new(path, error))?;
     if !meta.is_file() {
         return fail("this is not a file");
     }
@@ -64,8 +62,8 @@ fn read_text(path: &Path) -> Result<Option<String>, FileProblem> {
         return fail("the file is larger than 1 MiB");
     }
     let mut bytes = Vec::new();
-    file.take(MAX_BYTES)
-        .read_to_end(&mut bytes)
+    File::open(path)
+        .and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes))
         .map_err(|error| FileProblem::new(path, error))?;
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Some(text)),

@@ -19,12 +19,41 @@ use machine::Machine;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     let code = dispatch(&cli).unwrap_or_else(|failure| {
         failure.print();
-        failure.code
+        match cli.command {
+            // 2 would look like the code of the command that was to be run.
+            Command::Run(_) if failure.code == 2 => experiment::OWN_FAILURE,
+            _ => failure.code,
+        }
     });
     ExitCode::from(code)
+}
+
+/// Help and version, or an error of usage. `run` keeps low codes for its command.
+fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    let of_run = || {
+        // Global options may come first, and only `--root` has a word of its own after it.
+        let mut words = std::env::args_os().skip(1);
+        while let Some(word) = words.next() {
+            match word.to_str() {
+                Some("--root") => drop(words.next()),
+                Some(option) if option.starts_with('-') => {}
+                command => return command == Some("run"),
+            }
+        }
+        false
+    };
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if of_run() => ExitCode::from(experiment::OWN_FAILURE),
+        code => ExitCode::from(u8::try_from(code).unwrap_or(2)),
+    }
 }
 
 fn dispatch(cli: &Cli) -> Outcome {

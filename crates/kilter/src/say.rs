@@ -14,27 +14,27 @@ const END: &str = "\x1b[0m";
 
 /// A failure.
 pub fn error(text: impl Display) {
-    eprintln!("{ERROR}error:{END} {text}");
+    eprintln!("{ERROR}error:{END} {}", tame(text));
 }
 
 /// Something a reader should know before believing or going on.
 pub fn warning(text: impl Display) {
-    eprintln!("{WARNING}warning:{END} {text}");
+    eprintln!("{WARNING}warning:{END} {}", tame(text));
 }
 
 /// The next command to type.
 pub fn hint(text: impl Display) {
-    eprintln!("{HINT}hint:{END} {text}");
+    eprintln!("{HINT}hint:{END} {}", tame(text));
 }
 
 /// News that is no data.
 pub fn note(text: impl Display) {
-    eprintln!("{text}");
+    eprintln!("{}", tame(text));
 }
 
 /// A line of data.
 pub fn line(text: impl Display) {
-    println!("{text}");
+    println!("{}", tame(text));
 }
 
 /// Data for programs.
@@ -71,8 +71,28 @@ pub fn table(rows: &[Vec<String>]) {
             text.push_str(cell);
             text.extend(std::iter::repeat_n(' ', width - seen(cell) + 2));
         }
-        println!("{}", text.trim_end());
+        println!("{}", tame(text.trim_end()));
     }
+}
+
+/// A text that cannot take over a terminal, whatever a profile, a kernel file or an argument holds:
+/// of control characters only line ends, tabs and styles (`ESC [ … m`) are left.
+fn tame(text: impl Display) -> String {
+    let text = text.to_string();
+    let is_style = |rest: &str| {
+        let inner = rest.strip_prefix('[').unwrap_or_default();
+        inner
+            .trim_start_matches(|c: char| c.is_ascii_digit() || c == ';')
+            .starts_with('m')
+    };
+    text.char_indices()
+        .map(|(at, c)| match c {
+            '\n' | '\t' => c,
+            '\x1b' if is_style(&text[at + 1..]) => c,
+            c if c.is_control() => char::REPLACEMENT_CHARACTER,
+            c => c,
+        })
+        .collect()
 }
 
 /// Columns that a text takes on a terminal, styles aside.
@@ -116,4 +136,20 @@ pub fn reflow(text: &str) -> String {
     };
     let paragraphs: Vec<String> = text.split("\n\n").map(wrap).collect();
     paragraphs.join("\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn styles_pass_and_other_control_characters_do_not() {
+        let styled = format!("{} {}\n\tx", bold("a"), faint("ü"));
+        assert_eq!(tame(&styled), styled);
+        let hostile = "\x1b]0;title\x07\x1b[2J\x1b[1;31mred\rover\u{9b}1m\x1b";
+        assert_eq!(
+            tame(hostile),
+            "\u{fffd}]0;title\u{fffd}\u{fffd}[2J\x1b[1;31mred\u{fffd}over\u{fffd}1m\u{fffd}"
+        );
+    }
 }

@@ -17,18 +17,10 @@ const MAX_LINE: usize = 1 << 20;
 
 /// Runs the command.
 pub fn run(machine: &Machine, args: &Run) -> Outcome {
-    let outcome = match args.batch {
+    match args.batch {
         true => batch(machine, args.run.as_root),
         false => once(machine, args),
-    };
-    // 2 would look like the command's own code.
-    outcome.map_err(|failure| {
-        if failure.code == 2 {
-            failure.code(OWN_FAILURE)
-        } else {
-            failure
-        }
-    })
+    }
 }
 
 fn once(machine: &Machine, args: &Run) -> Outcome {
