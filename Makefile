@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Debian packages: what building needs, what the demo needs, what the tests need.
 BUILD_PACKAGES := gcc libc6-dev python3-venv
-DEMO_PACKAGES := rt-tests
+DEMO_PACKAGES := linux-perf
 TEST_PACKAGES := chromium linux-perf rt-tests strace stress-ng sudo sysbench
 BENCH_PACKAGES := hyperfine rt-tests strace tuned
 

@@ -5,8 +5,8 @@ use crate::commands::profile::print_plan;
 use crate::fail::{Failure, Outcome};
 use crate::machine::{Machine, quote, tell_troubles};
 use crate::say;
-use kilter_api::{Plan, Restored};
-use kilter_kernel::{Guardian, Lock, Transaction, Written, this_process};
+use kilter_api::{Owner, Plan, Restored};
+use kilter_kernel::{Begun, Guardian, LayerError, Lock, Transaction, Written, this_process};
 use kilter_knobs::{Consent, Planned, plan, resolve_profile};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{IsTerminal, Read, Write};
@@ -62,7 +62,7 @@ fn put_in_force(
     machine: &Machine,
     lock: &Lock<'_>,
     planned: Planned,
-    owner: Option<kilter_api::Owner>,
+    owner: Option<Owner>,
 ) -> Result<(u64, Plan), Failure> {
     let Planned {
         mut plan,
@@ -88,10 +88,21 @@ pub fn begin(
     machine: &Machine,
     lock: &Lock<'_>,
     name: &str,
-    owner: Option<kilter_api::Owner>,
+    owner: Option<Owner>,
     transaction: &Transaction,
-) -> Result<kilter_kernel::Begun, Failure> {
-    Ok(lock.begin(&machine.kernel, name, &now(), owner, transaction)?)
+) -> Result<Begun, Failure> {
+    Ok(begin_layer(machine, lock, name, owner, transaction)?)
+}
+
+/// The same, for a caller to whom a refusal is an answer.
+pub fn begin_layer(
+    machine: &Machine,
+    lock: &Lock<'_>,
+    name: &str,
+    owner: Option<Owner>,
+    transaction: &Transaction,
+) -> Result<Begun, LayerError> {
+    lock.begin(&machine.kernel, name, &now(), owner, transaction)
 }
 
 /// The time, RFC 3339, to the second.

@@ -1,7 +1,7 @@
 //! `kilter compare`, `tune` and `report`: requests to the Python lab, checked here.
 
 use crate::args;
-use crate::cli::{Compare, Report, ReportFormat, Required, Tune, VerdictArgs};
+use crate::cli::{Compare, Report, ReportFormat, Required, RunArgs, Tune, VerdictArgs};
 use crate::commands::doctor::other_tuners;
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
@@ -131,7 +131,7 @@ fn arms_of_settings(
         machine,
         args.workload.as_deref(),
         &args.command,
-        args.run.shell,
+        &args.run,
         options,
     )?;
     if args.with.is_empty() {
@@ -165,19 +165,22 @@ fn arms_of_commands(
     Ok((arms.remove(0), arms))
 }
 
-/// The command after `--`, or the workload's, which brings its metrics and preparation.
+/// The command after `--`, or the workload's, which brings its preparation, and its metrics where
+/// none were given.
 fn workload_or_command(
     machine: &Machine,
     workload: Option<&str>,
     words: &[String],
-    shell: bool,
+    run: &RunArgs,
     options: &mut RunOptions,
 ) -> Result<Vec<String>, Failure> {
     let Some(name) = workload else {
-        return args::command(words, shell);
+        return args::command(words, run.shell);
     };
     let workload = args::workload(machine, name)?;
-    options.metrics = workload.metrics;
+    if run.metric.is_empty() {
+        options.metrics = workload.metrics;
+    }
     options.prepare = workload.prepare;
     options.cleanup = workload.cleanup;
     Ok(workload.command)
@@ -210,13 +213,13 @@ pub fn tune(machine: &Machine, args: &Tune) -> Outcome {
         machine,
         args.workload.as_deref(),
         &args.command,
-        args.run.shell,
+        &args.run,
         &mut options,
     )?;
-    let space = super::space::space(machine, args)?;
+    let mut space = super::space::space(machine, args)?;
     machine.need_root("tuning")?;
     warn_of_others(machine);
-    machine.tell_leftovers();
+    super::space::fit_to_kernel(machine, &mut space)?;
     let budget_s = match (&args.budget, args.trials) {
         (Some(text), _) => Some(args::seconds("--budget", text)?),
         (None, Some(_)) => None,

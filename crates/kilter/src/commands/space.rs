@@ -1,10 +1,13 @@
 //! The space of a search: which knobs, which ranges, what is held.
 
 use crate::cli::Tune;
+use crate::commands::apply::begin_layer;
 use crate::fail::Failure;
 use crate::machine::{Machine, parse_settings};
+use crate::say;
 use kilter_api::{Knob, KnobSpec, KnobState, Search, Settings, ValueKind};
-use kilter_knobs::{Consent, UnknownName, check_value, nearest, plan, probe_all};
+use kilter_kernel::{Guardian, LayerError, this_process};
+use kilter_knobs::{Catalog, Consent, UnknownName, check_value, nearest, plan, probe_all};
 use std::collections::BTreeMap;
 use wildmatch::WildMatch;
 
@@ -254,4 +257,119 @@ fn constraints(
         }
     }
     (pairs, known)
+}
+
+/// Tries the ends of every range and every word on this kernel, each for a moment, and takes out
+/// of the search what the kernel refuses or does not keep: a trial with one refused value would be
+/// lost whole.
+pub fn fit_to_kernel(machine: &Machine, space: &mut Space) -> Result<(), Failure> {
+    let _experiment = machine.store.experiment()?;
+    let _guardian = Guardian::start(&machine.kernel)?;
+    let catalog = machine.catalog()?;
+    let mut fitted = Vec::new();
+    for mut knob in std::mem::take(&mut space.knobs) {
+        let Some(search) = knob.spec.search.take() else {
+            continue;
+        };
+        let mut takes = |value: &str| takes(machine, &catalog, &knob.name, value);
+        let search = match search {
+            Search::Values { values } => {
+                let mut kept = Vec::new();
+                for value in values {
+                    if takes(&value)? {
+                        kept.push(value);
+                    }
+                }
+                Search::Values { values: kept }
+            }
+            Search::Linear { min, max, step } => {
+                let (min, max) = ends(&knob, min, max, &mut takes)?;
+                Search::Linear { min, max, step }
+            }
+            Search::Log { min, max } => {
+                let (min, max) = ends(&knob, min, max, &mut takes)?;
+                Search::Log { min, max }
+            }
+        };
+        match leaves_a_choice(&search) {
+            true => fitted.push(Knob {
+                spec: KnobSpec {
+                    search: Some(search),
+                    ..knob.spec
+                },
+                ..knob
+            }),
+            false => say::note(format!(
+                "{} is not searched: this kernel takes no other value of its range",
+                knob.name
+            )),
+        }
+    }
+    space.knobs = fitted;
+    match space.knobs.is_empty() {
+        true => {
+            Err(Failure::new("this kernel takes no value of any range").hint("kilter knobs list"))
+        }
+        false => Ok(()),
+    }
+}
+
+/// An end that the kernel refuses moves to the value in force.
+fn ends(
+    knob: &Knob,
+    min: i64,
+    max: i64,
+    takes: &mut impl FnMut(&str) -> Result<bool, Failure>,
+) -> Result<(i64, i64), Failure> {
+    let now = value_now(knob).and_then(|value| value.parse::<i64>().ok());
+    let inside = now.filter(|now| (min..=max).contains(now));
+    let low = if takes(&min.to_string())? {
+        min
+    } else {
+        inside.unwrap_or(min)
+    };
+    let high = if takes(&max.to_string())? {
+        max
+    } else {
+        inside.unwrap_or(max)
+    };
+    Ok((low, high))
+}
+
+fn leaves_a_choice(search: &Search) -> bool {
+    match search {
+        Search::Values { values } => values.len() > 1,
+        Search::Linear { min, max, .. } | Search::Log { min, max } => min < max,
+    }
+}
+
+/// Whether the kernel takes a value, and keeps a word as it was written.
+fn takes(machine: &Machine, catalog: &Catalog, knob: &str, value: &str) -> Result<bool, Failure> {
+    let settings = Settings::from([(knob.to_owned(), value.to_owned())]);
+    // Refused by kilter itself, for a limit that the search knows too.
+    let Ok(planned) = plan(
+        &machine.kernel,
+        catalog,
+        "run",
+        &settings,
+        &Consent::default(),
+    ) else {
+        return Ok(true);
+    };
+    let lock = machine.lock()?;
+    match begin_layer(
+        machine,
+        &lock,
+        "run",
+        Some(this_process()),
+        &planned.transaction,
+    ) {
+        Ok(begun) => {
+            lock.undo(&machine.kernel, begun.id)?;
+            let is_number = value.parse::<i64>().is_ok();
+            Ok(is_number || begun.written.iter().all(|written| written.kept == value))
+        }
+        Err(LayerError::Refused { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
