@@ -1,0 +1,84 @@
+"""A fake root: a directory with a machine's files, and kilter pointed at it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .machines import MACHINES, file_of
+from .program import Done, kilter
+
+Tree = dict[str, str]
+
+
+def tree_of(directory: Path) -> Tree:
+    """Everything below a directory: files with their bytes, links with their targets."""
+    tree: Tree = {}
+    for folder, names, files in os.walk(directory):
+        for name in names + files:
+            path = Path(folder, name)
+            key = str(path.relative_to(directory))
+            if path.is_symlink():
+                tree[key] = f"link to {path.readlink()}"
+            elif path.is_dir():
+                tree[key] = "directory"
+            else:
+                tree[key] = path.read_bytes().decode("latin-1")
+    return tree
+
+
+class Root:
+    """One machine's files below a temporary directory."""
+
+    def __init__(self, path: Path, machine: str = "eevdf") -> None:
+        self.path = path
+        for file, text in MACHINES[machine].items():
+            self.put(file, text)
+        (path / "run").mkdir(exist_ok=True)
+
+    def __call__(self, *args: object, **more: Any) -> Done:
+        """Run kilter on this root."""
+        return kilter(*args, root=self.path, **more)
+
+    def json(self, *args: object, code: int = 0) -> Any:
+        """Run kilter with ``--json`` and return what it printed."""
+        done = self("--json", *args)
+        assert done.returncode == code, done
+        return json.loads(done.stdout)
+
+    def put(self, file: str, text: str) -> Path:
+        """Make a file, with a final newline as the kernel shows it."""
+        path = self.path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+        return path
+
+    def set(self, knob: str, value: str) -> None:
+        """Change a knob's file behind kilter's back."""
+        self.put(file_of(knob), value)
+
+    def get(self, knob: str) -> str:
+        """What a knob's file shows."""
+        return (self.path / file_of(knob)).read_text().strip()
+
+    def profile(self, name: str, values: Mapping[str, str], head: str = "") -> Path:
+        """Write a profile into this machine's own catalog."""
+        text = f'name = "{name}"\n{head}\n[set]\n'
+        text += "".join(f'"{knob}" = {{ value = "{value}" }}\n' for knob, value in values.items())
+        return self.put(f"etc/kilter/profiles/{name}.toml", text)
+
+    def settings(self) -> Tree:
+        """The kernel's files, bytes and all."""
+        return {
+            f"{tree}/{file}": text
+            for tree in ("proc", "sys")
+            for file, text in tree_of(self.path / tree).items()
+        }
+
+    def layers(self) -> list[str]:
+        """Names of the files of layers in the journal."""
+        directory = self.path / "run/kilter/layers"
+        return sorted(os.listdir(directory)) if directory.is_dir() else []
