@@ -1,0 +1,111 @@
+"""How a study ends, in one of three ways, and the sentence that says so."""
+
+from __future__ import annotations
+
+import math
+from pathlib import PurePath
+
+from kilter_lab import stats, wording
+from kilter_lab.confirm import Confirmed
+from kilter_lab.ledger import Outcome, Plan
+from kilter_lab.messages import Metric, VerdictRecord
+from kilter_lab.race import Raced
+from kilter_lab.session import BASE, Session, pair_values
+from kilter_lab.wording import count, percent
+
+SHOWN = 3.24
+"""Standard errors at which an effect is told from none 9 times in 10 (two-sided 5 %)."""
+
+
+def visible_effect(plan: Plan, trials: int) -> float:
+    """Effect of one knob, in percent, that so many trials most probably show.
+
+    A knob has about three levels, so a level's effect has the error of a difference between two
+    thirds of the trials.
+    """
+    if trials < 1:
+        return math.inf
+    error = plan.noise * math.sqrt(2 / plan.pairs) * math.sqrt(6 / trials)
+    return math.expm1(SHOWN * error) * 100
+
+
+def nothing_found(outcome: Outcome, why: str) -> None:
+    """The end of a search without a candidate worth confirming."""
+    outcome.ending = "nothing-helps"
+    outcome.sentence = f"No setting helps: {why}."
+    outcome.winner = {}
+
+
+def race_text(v: VerdictRecord, metric: Metric, plan: Plan, trials: int) -> str:
+    """Why the race's winner is not worth a confirmation."""
+    gain, low, high = wording.change(v, True)
+    return (
+        f"the best of {count(trials, 'trial')} came out "
+        f"{wording.comparative(v, metric, gain >= 0)} in the race "
+        f"{wording.proof(v, low, high)}; a knob's effect of "
+        f"{percent(visible_effect(plan, trials))} % would most probably have shown"
+    )
+
+
+def judge(session: Session, outcome: Outcome, confirmed: Confirmed) -> None:
+    """The ending from the confirmation's blocks, and from nothing else."""
+    metric = session.head.metrics[0]
+    outcome.confirmed = confirmed.verdicts
+    if confirmed.failed or not confirmed.verdicts:
+        runs = 2 * len(confirmed.blocks)
+        nothing_found(
+            outcome, f"the command failed in {confirmed.failed} of {runs} runs under the candidate"
+        )
+        return
+    v = confirmed.verdicts[0]
+    what = PurePath(session.head.command[0]).name
+    gain, low, high = wording.change(v, True)
+    proof = wording.proof(v, low, high).replace(" blocks)", " fresh blocks)")
+    told = wording.comparative(v, metric, gain >= 0)
+    if v.verdict == "better":
+        outcome.ending = "better"
+        outcome.sentence = f"With these settings, {what} is {told} than without {proof}."
+    elif v.verdict == "inconclusive":
+        outcome.ending = "unconfirmed"
+        outcome.sentence = (
+            f"No setting is confirmed: the best candidate came out {told} than the baseline "
+            f"{proof}; {_more(session, confirmed)}."
+        )
+    elif v.verdict == "worse":
+        nothing_found(outcome, f"the best candidate is {told} than the baseline {proof}")
+    else:
+        nothing_found(
+            outcome,
+            f"no difference within ± {v.region_percent:g} % between the best candidate and the "
+            f"baseline {proof}",
+        )
+
+
+def _more(session: Session, confirmed: Confirmed) -> str:
+    metric = session.head.metrics[0]
+    pairs = (pair_values(b.runs, BASE, "winner", metric.name) for b in confirmed.blocks)
+    logs = [stats.log_ratio(*p) for p in pairs if p is not None]
+    if len(logs) < 2:
+        return "the budget ran out"
+    more = stats.blocks_to_tell(logs, session.head.region_percent)
+    if more is None:
+        return "no practical number of blocks would tell"
+    return f"about {count(wording.rounded(more), 'more block')} would tell"
+
+
+def promise(session: Session, raced: Raced, given: float, variance: float) -> VerdictRecord:
+    """The winner's effect by the runs that searched: the race, less what pruning gave away."""
+    metric = session.head.metrics[0]
+    cost = stats.t_interval(raced.costs).shifted(given, 1.96 * math.sqrt(variance))
+    if metric.direction == "max":
+        cost = stats.Interval(-cost.mean, -cost.high, -cost.low, cost.n)
+    values = [pair_values(b.runs, BASE, raced.arm, metric.name) for b in raced.blocks]
+    good = [v for v in values if v is not None]
+    return stats.record(
+        metric.name,
+        metric.direction,
+        cost,
+        session.head.region_percent,
+        wording.median_of([x for base, _ in good for x in base]),
+        wording.median_of([x for _, arm in good for x in arm]),
+    )

@@ -1,0 +1,74 @@
+"""From a request to an exit status: decode, dispatch, and tell errors once.
+
+Exit status: 0 done, 1 the answer is no, 2 an error, 130 after Ctrl-C (128 + signal for others).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+import msgspec
+
+from kilter_lab.console import Console
+from kilter_lab.errors import Ended, LabError, RequestError
+from kilter_lab.messages import CompareRequest, LabRequest, ReportRequest, TuneRequest
+from kilter_lab.runner import BatchRunner
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the one request that ``argv`` holds."""
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGHUP, _end)
+    console = Console()
+    try:
+        return _dispatch(_decode(argv), console)
+    except LabError as error:
+        console.error(str(error))
+        if error.hint:
+            console.hint(error.hint)
+        return 2
+    except BrokenPipeError:
+        return 141
+    except KeyboardInterrupt:
+        console.note("interrupted: settings are back")
+        return 130
+    except Ended as ended:
+        return ended.status
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    raise Ended(number)
+
+
+def _decode(argv: Sequence[str]) -> LabRequest:
+    if len(argv) != 2:
+        raise RequestError(
+            "kilter_lab takes one argument, a request as JSON", "kilter compare --help"
+        )
+    try:
+        request: LabRequest = msgspec.json.decode(argv[1], type=LabRequest)
+    except msgspec.MsgspecError as error:
+        raise RequestError(f"the request cannot be read: {error}") from error
+    return request
+
+
+def _dispatch(request: LabRequest, console: Console) -> int:
+    # Optuna and the report's libraries take long to import: only where they are needed.
+    match request:
+        case CompareRequest():
+            from kilter_lab.compare import compare
+
+            with BatchRunner(request.context) as runner:
+                return compare(request, runner, console)
+        case TuneRequest():
+            from kilter_lab.tune import tune
+
+            with BatchRunner(request.context) as runner:
+                return tune(request, runner, console)
+        case ReportRequest():
+            from kilter_lab.report import run as report
+
+            return report(request)

@@ -1,0 +1,239 @@
+"""The record of a study in Optuna's storage: everything that a report or a resumption needs.
+
+Trials are Optuna's own, with their runs as an attribute. All other blocks are attributes of the
+study, keyed by phase and number. Nothing else is kept anywhere, so a study that was cut short at
+any moment is whole as far as it goes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+import optuna
+from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from kilter_lab.errors import LabError, RequestError
+from kilter_lab.messages import Fingerprint, Metric, RunOptions, Settings, VerdictRecord
+from kilter_lab.study import Dropped, Ending, Phase, Run, StudyKnob
+
+T = TypeVar("T")
+
+FORMAT = 1
+"""Version of the attributes; a study of another version is refused."""
+
+
+class Head(msgspec.Struct):
+    """What a study is; written once, when it begins."""
+
+    format: int
+    command: list[str]
+    options: RunOptions
+    knobs: list[StudyKnob]
+    fixed: Settings
+    region_percent: float
+    seed: int
+    created: str
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics, the deciding one first."""
+        return self.options.metrics
+
+
+class Plan(msgspec.Struct):
+    """What was decided from the first runs; written once, before the search."""
+
+    noise: float
+    """Standard deviation of one run on the log scale."""
+    run_s: float
+    """Seconds that a run takes, everything around it included."""
+    timeout_s: float | None
+    """Ends a candidate that is hopelessly slow; the request's own limit where it has one."""
+    trials: int
+    """Trials that the budget is expected to allow."""
+    screen: int
+    """Trials of the screening design among them."""
+    pairs: int
+    """Runs of each arm in a trial's block."""
+
+
+class Block(msgspec.Struct):
+    """One block besides the trials: which values each arm had, and the runs in order."""
+
+    arms: dict[str, Settings]
+    runs: list[Run]
+
+
+class Outcome(msgspec.Struct):
+    """Where a study stands; rewritten as it goes on."""
+
+    ending: Ending = "running"
+    sentence: str = ""
+    winner: Settings = {}
+    promised: VerdictRecord | None = None
+    confirmed: list[VerdictRecord] = []
+    pruning: list[Dropped] = []
+    profile: str = ""
+    warnings: list[str] = []
+    budget: dict[str, float] = {}
+    """The ``trials`` or ``budget_s`` that it was ended with."""
+
+
+class Origin(msgspec.Struct):
+    """Places runs of one boot on the study's time axis."""
+
+    boot_id: str
+    boottime_s: float
+    at_s: float
+
+
+class Ledger:
+    """One study's record, for writing and reading."""
+
+    def __init__(self, study: optuna.Study) -> None:
+        self.study = study
+        self._blocks: dict[tuple[str, int], Block] | None = None
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self.study.study_name
+
+    def read(self, key: str, kind: type[T]) -> T | None:
+        """An attribute as the type it was written as; None where there is none."""
+        return _convert(self.study.user_attrs.get(key), kind)
+
+    def write(self, key: str, value: object) -> None:
+        """Set an attribute."""
+        self.study.set_user_attr(key, msgspec.to_builtins(value))
+
+    @property
+    def head(self) -> Head:
+        """What the study is."""
+        head = self.read("head", Head)
+        if head is None or head.format != FORMAT:
+            raise RequestError(f"study {self.name} was not made by this version of kilter tune")
+        return head
+
+    @property
+    def machine(self) -> Fingerprint | None:
+        """The machine, known after the first run."""
+        return self.read("machine", Fingerprint)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Where the study stands."""
+        return self.read("outcome", Outcome) or Outcome()
+
+    def blocks(self) -> dict[tuple[str, int], Block]:
+        """All blocks besides the trials, by phase and number."""
+        if self._blocks is None:
+            self._blocks = {}
+            for key, value in self.study.user_attrs.items():
+                if key.startswith("block/"):
+                    _, phase, index = key.split("/")
+                    block = _convert(value, Block)
+                    assert block is not None
+                    self._blocks[phase, int(index)] = block
+        return self._blocks
+
+    def add_block(self, phase: Phase, index: int, block: Block) -> None:
+        """Record a block; an earlier one of this phase and number is replaced."""
+        self.blocks()[phase, index] = block
+        self.write(f"block/{phase}/{index}", block)
+
+    def trials(self, *states: TrialState) -> list[FrozenTrial]:
+        """Trials in these states, by number."""
+        return self.study.get_trials(deepcopy=False, states=states)
+
+    def finished(self) -> list[FrozenTrial]:
+        """Trials that ran, well or badly."""
+        return self.trials(TrialState.COMPLETE, TrialState.PRUNED)
+
+    def begun(self) -> bool:
+        """Whether anything was measured that is worth keeping."""
+        return bool(self.blocks()) or bool(self.study.get_trials(deepcopy=False))
+
+    def drop_unfinished(self) -> None:
+        """Close trials that an earlier process left open; their runs were not recorded."""
+        for trial in self.trials(TrialState.RUNNING, TrialState.WAITING):
+            storage = self.study._storage
+            storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+
+    def attempts(self) -> int:
+        """Studies of the same command on the same machine in this storage, this one included."""
+        command, machine = self.head.command, self.machine
+        if machine is None:
+            return 1
+        storage, count = self.study._storage, 0
+        for study in storage.get_all_studies():
+            attrs = storage.get_study_user_attrs(study._study_id)
+            same = attrs.get("head", {}).get("command") == command
+            count += same and attrs.get("machine", {}).get("id") == machine.id
+        return max(1, count)
+
+
+def trial_runs(trial: FrozenTrial) -> list[Run]:
+    """The runs of a trial; empty for one that was not run."""
+    return _convert(trial.user_attrs.get("runs"), list[Run]) or []
+
+
+def _convert(value: Any, kind: type[T]) -> T | None:
+    return None if value is None else msgspec.convert(value, kind)
+
+
+def quiet() -> None:
+    """Keep Optuna's own log lines and experimental warnings off standard error."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+
+
+def open_storage(url: str) -> BaseStorage:
+    """The storage behind a URL; ``memory:`` is one that is gone with the process."""
+    quiet()
+    if url == "memory:":
+        return InMemoryStorage()
+    with storage_errors(url):
+        return RDBStorage(url)
+
+
+@contextmanager
+def storage_errors(url: str) -> Iterator[None]:
+    """Tell errors of the storage as errors of the command."""
+    try:
+        yield
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise LabError(
+            f"--storage {url}: {_first_line(error)}", "--storage sqlite:////path/to/studies.db"
+        ) from error
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        cause = error.__cause__ or error
+        raise LabError(f"the study's storage {url} failed: {_first_line(cause)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    origin = getattr(error, "orig", None) or error
+    return (str(origin).splitlines() or [type(origin).__name__])[0]
+
+
+def find(storage: BaseStorage, name: str) -> Ledger | None:
+    """The study of this name, if it exists."""
+    quiet()
+    try:
+        study = optuna.load_study(study_name=name, storage=storage)
+    except KeyError:
+        return None
+    return Ledger(study)
+
+
+def create(storage: BaseStorage, name: str, head: Head) -> Ledger:
+    """A new study."""
+    ledger = Ledger(optuna.create_study(storage=storage, study_name=name, direction="minimize"))
+    ledger.write("head", head)
+    return ledger

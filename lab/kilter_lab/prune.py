@@ -1,0 +1,163 @@
+"""The pruning: knobs that do not matter go back to their old values before anything is confirmed.
+
+The winner runs against itself without a group of its knobs, side by side: first all whose gain
+the search leaves in doubt, then the clear ones but for the strongest; a group that must stay is
+halved, down to single knobs. What fresh blocks say and what the search knew of the group are
+weighed by their precision. A group goes if the loss is within an allowance that holds for the sum
+of all that went, so that many small losses cannot add up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from kilter_lab import stats
+from kilter_lab.effects import Effects
+from kilter_lab.ledger import Block
+from kilter_lab.messages import Settings
+from kilter_lab.session import Session
+from kilter_lab.space import Point
+from kilter_lab.study import Dropped
+
+WINNER = "winner"
+
+LOSS_SHARE = 0.15
+"""Part of the winner's gain that pruning may cost in all, if more than the region."""
+
+FEWEST, MOST = 2, 8
+"""Blocks of one test."""
+
+DOUBT = 2.0
+"""The model's errors are taken for so many times what it says: it knows no interactions."""
+
+CLEAR = 2.0
+"""Standard deviations of a knob's gain in the search below which it is doubtful."""
+
+SURE = 1.3
+"""Standard deviations from the allowance at which a test ends early (one-sided 90 %)."""
+
+
+@dataclass
+class Pruning:
+    """The state of the pruning."""
+
+    session: Session
+    effects: Effects
+    settings: Settings
+    noise: float
+    """Standard deviation of a block's log ratio."""
+    allowance: float
+    """Log loss that may still be given away."""
+    runs: int
+    """Runs that may still be made."""
+    decisions: list[Dropped] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    given: float = 0.0
+    """Log loss given away, as estimated."""
+    variance: float = 0.0
+    """Of that estimate."""
+
+    def run(self) -> None:
+        """Try the doubtful knobs together, then the others but for the strongest."""
+        if len(self.settings) < 2:
+            return
+        doubtful, others = self._groups()
+        with self.session.console.progress("prune", len(self.settings)) as bar:
+            for group in (doubtful, others):
+                if group:
+                    self._try(group)
+                bar.at(len(doubtful))
+
+    def _groups(self) -> tuple[list[str], list[str]]:
+        """Knobs whose gain may well be luck, and the rest without the strongest; weakest first."""
+        known = {knob: self._known_loss([knob]) for knob in self.settings}
+        order = sorted(known, key=lambda knob: (known[knob][0], knob))[:-1]
+        doubtful = [k for k in order if known[k][0] < CLEAR * known[k][1]]
+        return doubtful, [k for k in order if k not in doubtful]
+
+    def _try(self, group: list[str]) -> None:
+        """Drop a group, or else its halves, down to single knobs."""
+        if not self._drop(group) and len(group) > 1:
+            half = len(group) // 2
+            self._try(group[:half])
+            self._try(group[half:])
+
+    def _affordable(self) -> bool:
+        return self.runs >= 4 * FEWEST and self.session.fits(4)
+
+    def _drop(self, group: list[str]) -> bool:
+        """Test the winner without a group of knobs; True if they went."""
+        if not self._affordable():
+            return False
+        rest = self.session.space.settings(self._point_without(group))
+        if not rest or set(rest) >= set(self.settings):
+            return False  # Repairing a pair brought them back, or nothing would be left.
+        arm = f"without {', '.join(group)}"
+        costs: list[float] = []
+        while len(costs) < MOST and self._affordable_block(costs):
+            block = self.session.block(
+                "prune", len(self.blocks), {WINNER: self.settings, arm: rest}
+            )
+            self.blocks.append(block)
+            self.runs -= 4
+            found = self.session.costs([block], WINNER, arm)
+            if not found:  # It does not even run without them.
+                return False
+            costs += found
+            loss, error = self._weighed(group, costs)
+            if len(costs) >= FEWEST and abs(loss - self.allowance) > SURE * error:
+                break
+        if len(costs) < FEWEST:
+            return False
+        return self._decide(group, rest, costs)
+
+    def _affordable_block(self, costs: list[float]) -> bool:
+        return self.runs >= 4 and self.session.fits(4)
+
+    def _decide(self, group: list[str], rest: Settings, costs: list[float]) -> bool:
+        loss, error = self._weighed(group, costs)
+        dropped = loss <= self.allowance
+        interval = stats.t_interval(costs)
+        metric = self.session.head.metrics[0]
+        if metric.direction == "max":
+            interval = stats.Interval(-interval.mean, -interval.high, -interval.low, interval.n)
+        told = stats.record(metric.name, metric.direction, interval, 0.0, 1.0, 1.0)
+        self.decisions.append(Dropped(group, dropped, told.ratio, told.low, told.high, told.blocks))
+        if dropped:
+            self.settings = rest
+            self.allowance -= max(0.0, loss)
+            self.given += loss
+            self.variance += error**2
+        return dropped
+
+    def _point_without(self, group: list[str]) -> Point:
+        point = self._point()
+        for axis in self.session.space.axes:
+            if axis.name in group:
+                point[axis.name] = axis.kept()
+        return point
+
+    def _point(self) -> Point:
+        point = self.session.space.baseline()
+        for axis in self.session.space.axes:
+            text = self.settings.get(axis.name)
+            if text is not None:
+                point[axis.name] = text if isinstance(point[axis.name], str) else int(text)
+        return point
+
+    def _known_loss(self, group: list[str]) -> tuple[float, float]:
+        """What the search knew: log loss without the group, and its standard deviation."""
+        return self.effects.difference(self._point(), self._point_without(group))
+
+    def _weighed(self, group: list[str], costs: list[float]) -> tuple[float, float]:
+        """Loss and its standard deviation: fresh blocks and the search, by their precision."""
+        fresh = math.fsum(costs) / len(costs)
+        fresh_variance = self.noise**2 / len(costs)
+        known, error = self._known_loss(group)
+        error *= DOUBT
+        if error <= 0:
+            return fresh, math.sqrt(fresh_variance)
+        weight = fresh_variance / (fresh_variance + error**2)
+        variance = 1 / (1 / fresh_variance + 1 / error**2) if fresh_variance > 0 else 0.0
+        return weight * known + (1 - weight) * fresh, math.sqrt(variance)

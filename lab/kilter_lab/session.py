@@ -1,0 +1,179 @@
+"""One sitting of a study: makes blocks, or takes them from the record, and minds the budget.
+
+The rule of resumption: decisions follow from the record and the seed alone. A phase that is gone
+through again asks for the same blocks by phase and number; one that was made with the same arms
+is taken from the record instead of being run, and from the first that differs on, fresh blocks
+are made. Blocks carry their own baseline, so old and new ones may stand side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kilter_lab import stats
+from kilter_lab.blocks import dice, palindrome
+from kilter_lab.console import Console
+from kilter_lab.errors import WorkloadError
+from kilter_lab.ledger import Block, Head, Ledger, Origin, Plan
+from kilter_lab.measure import OK, Bench, Observation
+from kilter_lab.messages import Arm, Ran, Settings, TuneRequest
+from kilter_lab.space import Space
+from kilter_lab.study import Phase, Run
+
+BASE = "base"
+
+HOPELESS = 3
+"""Blocks in a row in which the baseline itself fails, after which the study stops."""
+
+
+@dataclass
+class Budget:
+    """The time there is; without an end, there is as much as wanted."""
+
+    now: float
+    end: float | None = None
+
+    def left(self, now: float) -> float:
+        """Seconds left."""
+        return math.inf if self.end is None else self.end - now
+
+
+@dataclass
+class Session:
+    """What all phases share."""
+
+    request: TuneRequest
+    space: Space
+    bench: Bench
+    ledger: Ledger
+    console: Console
+    head: Head
+    budget: Budget
+    earlier_s: float = 0.0
+    """Seconds that earlier sittings took."""
+    plan: Plan | None = None
+    _base_failures: int = 0
+    _origin: Origin | None = field(default=None)
+
+    # Time
+
+    def spent_s(self) -> float:
+        """Seconds that the study has taken, earlier sittings included."""
+        return self.earlier_s + self.bench.runner.now() - self.budget.now
+
+    def left_s(self) -> float:
+        """Seconds until everything must have ended; infinite without a time budget."""
+        return self.budget.left(self.bench.runner.now())
+
+    def fits(self, runs: int, reserve_s: float = 0.0) -> bool:
+        """Whether so many runs probably end in time, with ``reserve_s`` seconds to spare."""
+        return self.left_s() - reserve_s >= runs * self.run_s()
+
+    def run_s(self) -> float:
+        """Seconds that a run takes, everything around it included."""
+        return self.bench.seconds_a_run() or (self.plan.run_s if self.plan else 0.0)
+
+    # Blocks
+
+    @property
+    def metric(self) -> str:
+        """The deciding metric's name."""
+        return self.head.metrics[0].name
+
+    def block(
+        self,
+        phase: Phase,
+        index: int,
+        arms: dict[str, Settings],
+        order: Sequence[int] | None = None,
+    ) -> Block:
+        """A recorded or fresh block of ``arms``; a palindrome unless an order is given."""
+        recorded = self.ledger.blocks().get((phase, index))
+        if recorded is not None and recorded.arms == arms:
+            return recorded
+        if order is None:
+            order = palindrome(len(arms), dice(self.head.seed, phase, index))
+        block = Block(arms, self.runs(phase, index, arms, order))
+        self.ledger.add_block(phase, index, block)
+        self.ledger.write("seconds", self.spent_s())
+        return block
+
+    def runs(
+        self, phase: Phase, index: int, arms: dict[str, Settings], order: Sequence[int]
+    ) -> list[Run]:
+        """Make the runs of a block, not recorded yet."""
+        labels = list(arms)
+        made = [
+            Arm(label, self.request.command, {**self.request.fixed, **arms[label]})
+            for label in labels
+        ]
+        observations = self.bench.block(made, order)
+        self._watch_base(observations, labels)
+        return [self._run(phase, index, labels[o.arm], o) for o in observations]
+
+    def _watch_base(self, observations: Sequence[Observation], labels: Sequence[str]) -> None:
+        base = [o for o in observations if labels[o.arm] == BASE]
+        if not base:
+            return
+        failed = [o for o in base if o.outcome != OK]
+        self._base_failures = self._base_failures + 1 if len(failed) == len(base) else 0
+        if self._base_failures >= HOPELESS:
+            raise WorkloadError(
+                f"the command no longer works with the base's settings: it failed in "
+                f"{HOPELESS} blocks in a row ({failed[0].outcome})"
+            )
+
+    def _run(self, phase: Phase, index: int, arm: str, o: Observation) -> Run:
+        return Run(
+            phase=phase,
+            block=index,
+            arm=arm,
+            at_s=round(self._at(o), 3),
+            wall_s=o.wall_s,
+            steal_s=o.steal_s,
+            metrics=o.values,
+            outcome=o.outcome,
+        )
+
+    def _at(self, o: Observation) -> float:
+        begun = o.reply.record.started_boottime_s if isinstance(o.reply, Ran) else None
+        machine = self.bench.machine
+        if begun is None or machine is None:
+            return self.spent_s()
+        if self._origin is None:
+            self._origin = self.ledger.read("origin", Origin)
+        if self._origin is None or self._origin.boot_id != machine.boot_id:
+            at = 0.0 if self._origin is None else self.spent_s()
+            self._origin = Origin(machine.boot_id, begun, at)
+            self.ledger.write("origin", self._origin)
+        return self._origin.at_s + begun - self._origin.boottime_s
+
+    # Numbers
+
+    def costs(self, blocks: Sequence[Block], base: str, arm: str) -> list[float]:
+        """Log cost of ``arm`` over ``base`` in each block where both came through; less is better.
+
+        Raises NotPositiveError where the deciding metric has no logarithm.
+        """
+        pairs = (pair_values(b.runs, base, arm, self.metric) for b in blocks)
+        return [self.cost(*p) for p in pairs if p is not None]
+
+    def cost(self, base: Sequence[float], arm: Sequence[float]) -> float:
+        """Log cost of arm values over base values; less is better."""
+        direction = self.head.metrics[0].direction
+        return stats.toward_cost(stats.log_ratio(base, arm, self.metric), direction)
+
+
+def pair_values(
+    runs: Sequence[Run], base: str, arm: str, metric: str
+) -> tuple[list[float], list[float]] | None:
+    """(base values, arm values) of a block; None where a run of either failed."""
+    pair = [r for r in runs if r.arm in (base, arm)]
+    if not pair or any(metric not in r.metrics for r in pair):
+        return None
+    return (
+        [r.metrics[metric] for r in pair if r.arm == base],
+        [r.metrics[metric] for r in pair if r.arm == arm],
+    )

@@ -1,0 +1,113 @@
+"""A study as the reports see it, from what its storage holds: ended, cut short or running."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from kilter_lab import stats
+from kilter_lab.errors import RequestError
+from kilter_lab.ledger import Ledger, Plan, find, open_storage, storage_errors, trial_runs
+from kilter_lab.messages import Fingerprint
+from kilter_lab.study import Run, StudyData, Trial
+
+IMPORTANCE_TRIALS = 20
+"""Fewest trials from which importances mean anything."""
+
+UNKNOWN_MACHINE = Fingerprint(
+    id="", kernel="", arch="", os="", cpu="", cpus=0, memory_kib=0, cgroup="", virtualisation="",
+    cpufreq="", sched_ext="", boot_id="",
+)  # fmt: skip
+
+
+def load_study(storage: str, name: str) -> StudyData:
+    """The study of this name. RequestError where there is none."""
+    opened = open_storage(storage)
+    with storage_errors(storage):
+        ledger = find(opened, name)
+        if ledger is None:
+            raise RequestError(f"there is no study {name} in {storage}", _known(opened))
+        return study_data(ledger)
+
+
+def _known(storage: optuna.storages.BaseStorage) -> str | None:
+    names = [s.study_name for s in storage.get_all_studies()]
+    return f"the studies there are: {', '.join(sorted(names)[:12])}" if names else None
+
+
+def study_data(ledger: Ledger) -> StudyData:
+    """Everything that the record holds."""
+    head, outcome = ledger.head, ledger.outcome
+    return StudyData(
+        name=ledger.name,
+        command=head.command,
+        metrics=head.metrics,
+        knobs=head.knobs,
+        fixed=head.fixed,
+        region_percent=head.region_percent,
+        seed=head.seed,
+        created=head.created,
+        machine=ledger.machine or UNKNOWN_MACHINE,
+        ending=outcome.ending,
+        sentence=outcome.sentence,
+        attempts=ledger.attempts(),
+        runs=all_runs(ledger),
+        trials=[trial_data(ledger, t) for t in _told(ledger)],
+        importance=importance(ledger),
+        pruning=outcome.pruning,
+        winner=outcome.winner,
+        promised=outcome.promised,
+        confirmed=outcome.confirmed,
+        profile=outcome.profile,
+        seconds=ledger.read("seconds", float) or 0.0,
+        warnings=outcome.warnings,
+    )
+
+
+def _told(ledger: Ledger) -> list[FrozenTrial]:
+    return ledger.finished()
+
+
+def all_runs(ledger: Ledger) -> list[Run]:
+    """Every run of every phase, in the order of time."""
+    runs = [run for block in ledger.blocks().values() for run in block.runs]
+    for trial in _told(ledger):
+        runs += trial_runs(trial)
+    return sorted(runs, key=lambda r: r.at_s)
+
+
+def pair_deviation(ledger: Ledger) -> float | None:
+    """Standard deviation of a trial's log ratio, from the noise of single runs."""
+    plan = ledger.read("plan", Plan)
+    return None if plan is None else plan.noise * math.sqrt(2 / plan.pairs)
+
+
+def trial_data(ledger: Ledger, trial: FrozenTrial) -> Trial:
+    """One trial. Its interval takes the noise from the baseline: one pair has none of its own."""
+    settings = trial.user_attrs.get("settings", {})
+    error = trial.user_attrs.get("error", "")
+    if trial.state != TrialState.COMPLETE or trial.value is None:
+        return Trial(trial.number, settings, None, None, None, 0, error)
+    if not trial_runs(trial):  # The baseline itself: its ratio is 1 by definition.
+        return Trial(trial.number, settings, 1.0, 1.0, 1.0, 0)
+    log = stats.toward_cost(trial.value, ledger.head.metrics[0].direction)
+    half = 1.96 * (pair_deviation(ledger) or 0.0)
+    return Trial(
+        trial.number, settings, math.exp(log), math.exp(log - half), math.exp(log + half), 1
+    )
+
+
+def importance(ledger: Ledger) -> dict[str, float]:
+    """Share of each knob in the spread of the better trials (PED-ANOVA); empty for few trials."""
+    complete: Sequence[FrozenTrial] = ledger.trials(TrialState.COMPLETE)
+    if len(complete) < IMPORTANCE_TRIALS:
+        return {}
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+    try:
+        found = optuna.importance.get_param_importances(ledger.study, evaluator=evaluator)
+    except (ValueError, RuntimeError):  # All trials alike.
+        return {}
+    return {name: float(share) for name, share in found.items() if math.isfinite(share)}

@@ -1,0 +1,90 @@
+"""The text of a study's end: what changed, whether it is proven, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+
+import msgspec
+from rich.text import Text
+
+from kilter_lab.compare_text import ratio_table
+from kilter_lab.console import Console
+from kilter_lab.messages import TuneRequest, VerdictRecord
+from kilter_lab.study import StudyData
+from kilter_lab.wording import change, count, duration, interval_text, percent, settings_text
+
+STYLES = {"better": "bold green", "nothing-helps": "bold", "unconfirmed": "bold yellow"}
+
+
+def show(request: TuneRequest, data: StudyData, console: Console) -> None:
+    """Print the result: JSON for programs, or a screenful for people."""
+    for warning in data.warnings:
+        console.warn(warning)
+    if request.context.json:
+        console.raw(msgspec.json.encode(data).decode())
+        return
+    for line in lines(request, data):
+        console.data(line)
+
+
+def lines(request: TuneRequest, data: StudyData) -> list[Text]:
+    """The screenful."""
+    trials = max(0, len(data.trials) - 1)
+    told = [
+        Text.assemble(
+            ("Study ", "bold"),
+            (data.name, "bold cyan"),
+            f": {count(trials, 'trial')}, {count(len(data.runs), 'run')}, {duration(data.seconds)}",
+        ),
+        Text(),
+    ]
+    if data.ending == "better":
+        told += [*values(data), Text()]
+    if data.confirmed:
+        told += [*ratio_table([("confirmed", data.confirmed)], data.metrics, "baseline"), Text()]
+    told.append(Text(data.sentence, style=STYLES.get(data.ending, "bold")))
+    if data.promised is not None and data.confirmed:
+        told.append(Text(promised_text(data.promised), style="dim"))
+    return [*told, Text(), *next_steps(request, data)]
+
+
+def values(data: StudyData) -> list[Text]:
+    """Old → new, a line a knob."""
+    knobs = {k.name: k for k in data.knobs}
+    rows = [(name, knobs[name].before, new) for name, new in sorted(data.winner.items())]
+    rows += [(name, "", f"{value} (held)") for name, value in sorted(data.fixed.items())]
+    name_width = max(len(name) for name, _, _ in rows)
+    old_width = max(len(old) for _, old, _ in rows)
+    return [
+        Text.assemble(
+            f"  {name:<{name_width}}  {old:>{old_width}} ", "→ " if old else "= ", (new, "green")
+        )
+        for name, old, new in rows
+    ]
+
+
+def promised_text(v: VerdictRecord) -> str:
+    """What the search promised, beside what was confirmed."""
+    gain, low, high = change(v, True)
+    ends = f" ({interval_text(low, high)})" if v.blocks > 1 else ""
+    return f"The search had promised {percent(gain)} %{ends}; only fresh blocks count."
+
+
+def next_steps(request: TuneRequest, data: StudyData) -> list[Text]:
+    """Commands in full."""
+    steps = []
+    if data.profile:
+        steps.append(("hold it", f"kilter apply {data.profile}"))
+    elif data.ending == "unconfirmed" and data.winner:
+        arm = settings_text({**data.fixed, **data.winner})
+        base = f"--base {shlex.quote(settings_text(data.fixed))} " if data.fixed else ""
+        steps.append(
+            (
+                "ask again",
+                f"kilter compare {base}--with {shlex.quote(arm)} --blocks 40 -- "
+                f"{shlex.join(data.command)}",
+            )
+        )
+    steps.append(("all of it", f"kilter report {data.name}"))
+    width = max(len(what) for what, _ in steps)
+    return [Text.assemble((f"{what:<{width}}  ", "dim"), (step, "cyan")) for what, step in steps]

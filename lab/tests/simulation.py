@@ -1,0 +1,104 @@
+"""Whole studies in process on a synthetic machine, and the tuning script's method beside them."""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import synthetic
+from planted import Planted
+
+from kilter_lab.console import Console
+from kilter_lab.ledger import open_storage
+from kilter_lab.messages import LabContext, Settings, TuneRequest
+from kilter_lab.opening import open_study
+from kilter_lab.space import Point, Space, build
+from kilter_lab.tune import conclude, open_session
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study came to; gains are shares of the run time (0.1: 10 % less)."""
+
+    ending: str
+    runs: int
+    true: float
+    """True gain of what was picked (nothing picked: 0)."""
+    promised: float
+    confirmed: float
+    """What the method says in the end."""
+    knobs: int
+
+
+def request(seed: int, trials: int | None = 60, **changes: object) -> TuneRequest:
+    """A request for the twelve knobs of ``synthetic``, on a storage that is gone afterwards."""
+    chosen: dict[str, object] = {
+        "context": LabContext(kilter=["false"], seed=seed),
+        "options": synthetic.options(),
+        "study": "s",
+        "storage": "memory:",
+        "state_dir": str(Path(tempfile.gettempdir())),
+        "command": ["work"],
+        "knobs": synthetic.knobs(),
+        "region_percent": 1.0,
+        "at_most": [("vm.dirty_background_ratio", "vm.dirty_ratio")],
+        "trials": trials,
+        **changes,
+    }
+    return TuneRequest(**chosen)  # type: ignore[arg-type]
+
+
+def silent() -> Console:
+    """A console that nobody sees."""
+    return Console(io.StringIO(), io.StringIO())
+
+
+def run_study(response: Planted, seed: int, noise: synthetic.Noise, trials: int) -> Study:
+    """One whole tune."""
+    asked = request(seed, trials)
+    machine = synthetic.Machine(response, seed, noise)
+    space, _ = build(asked)
+    ledger = open_study(open_storage(asked.storage), asked, space)
+    outcome = conclude(open_session(asked, space, ledger, machine, silent()))
+    confirmed = outcome.confirmed[0].ratio if outcome.confirmed else 1.0
+    picked: Settings = outcome.winner if outcome.ending == "better" else {}
+    return Study(
+        ending=outcome.ending,
+        runs=machine.runs,
+        true=-math.expm1(response(picked)),
+        promised=1 - outcome.promised.ratio if outcome.promised else 0.0,
+        confirmed=1 - confirmed,
+        knobs=len(picked),
+    )
+
+
+def seed_script(response: Planted, seed: int, noise: synthetic.Noise, runs: int) -> Study:
+    """One run per random setting and one of the default; the best run wins if it beats that one.
+
+    Random sampling stands for the script's sampler: most of its lead over the default is luck
+    either way.
+    """
+    rng = random.Random(f"script {seed}")
+    space, _ = build(request(seed))
+    default = math.exp(noise.draw(rng)[0])
+    best, settings = default, Settings()
+    for _ in range(runs - 1):
+        tried = space.settings(random_point(space, rng))
+        wall = math.exp(response(tried) + noise.draw(rng)[0])
+        if wall < best:
+            best, settings = wall, tried
+    gain = 1 - best / default
+    return Study("better", runs, -math.expm1(response(settings)), gain, gain, len(settings))
+
+
+def random_point(space: Space, rng: random.Random) -> Point:
+    """Every knob drawn evenly over its search range."""
+    point: Point = {}
+    for axis in space.axes:
+        choices = getattr(axis, "values", None)
+        point[axis.name] = rng.choice(choices) if choices else axis.at(rng.random())  # type: ignore[attr-defined]
+    return point
