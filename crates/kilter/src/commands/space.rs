@@ -266,6 +266,10 @@ pub fn fit_to_kernel(machine: &Machine, space: &mut Space) -> Result<(), Failure
     let _experiment = machine.store.experiment()?;
     let _guardian = Guardian::start(&machine.kernel)?;
     let catalog = machine.catalog()?;
+    say::note(format!(
+        "Trying the range ends of {} on this kernel, each for a moment.",
+        say::count(space.knobs.len(), "knob")
+    ));
     let mut fitted = Vec::new();
     for mut knob in std::mem::take(&mut space.knobs) {
         let Some(search) = knob.spec.search.take() else {
