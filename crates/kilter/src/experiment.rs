@@ -4,6 +4,8 @@
 //! the signals. Values stay in force from one run to the next as long as they are the same, so that
 //! a batch writes only where arms change.
 
+use crate::args;
+use crate::cli::SettingArgs;
 use crate::commands::apply::begin;
 use crate::fail::Failure;
 use crate::machine::{Machine, tell_troubles};
@@ -75,6 +77,22 @@ impl<'m> Session<'m> {
             held: None,
             catalog: None,
         })
+    }
+
+    /// An experiment under the values of `--profile` and `--set`.
+    pub fn under(
+        machine: &'m Machine,
+        settings: &SettingArgs,
+        as_root: bool,
+    ) -> Result<Self, Failure> {
+        let profile = settings.profile.as_deref();
+        let planned = args::planned(machine, "run", profile, &settings.set, &settings.consent)?;
+        machine.tell_leftovers();
+        let mut session = Session::new(machine, as_root)?;
+        let changes = planned.plan.changes.iter();
+        let asked = changes.map(|change| (change.knob.clone(), change.new.clone()));
+        session.hold_planned(asked.collect(), &planned)?;
+        Ok(session)
     }
 
     /// Puts values in force that were given by name. Values that are in force already stay.

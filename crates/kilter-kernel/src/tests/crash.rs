@@ -2,6 +2,7 @@
 
 use super::fake::{FakeKernel, Killed, all};
 use super::rules::Machine;
+use crate::Transaction;
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -109,60 +110,40 @@ fn apply_dies_at(machine: &Machine, settings: &[(&str, &str)], n: usize) -> bool
     })
 }
 
-#[test]
-fn an_apply_killed_at_any_write_is_undone_by_the_next_command() {
+/// Kills `work` at every point in turn and checks that the next command restores everything.
+fn survives_every_death(prepare: impl Fn(&Machine), work: impl Fn(&Machine)) {
     quiet_panics();
-    let everything = one_of_each_pair(
-        CHOICES
-            .iter()
-            .map(|(knob, values)| (*knob, *values.last().unwrap()))
-            .collect(),
-    );
     let mut points = 0;
     loop {
         let machine = Machine::new();
-        if !apply_dies_at(&machine, &everything, points) {
+        prepare(&machine);
+        machine.kernel.fuse.set(Some(points));
+        if !dies(&machine, || work(&machine)) {
             break;
         }
-        machine
-            .store
-            .lock()
-            .unwrap()
-            .recover(&machine.kernel)
-            .unwrap();
+        let lock = machine.store.lock().unwrap();
+        lock.recover(&machine.kernel).unwrap();
         assert_pristine(&machine, &format!("killed at point {points}"));
         points += 1;
     }
     assert!(points > 2 * 12, "only {points} crash points");
 }
 
+fn everything() -> Transaction {
+    let last = |(knob, values): &(&'static str, &[&'static str])| (*knob, *values.last().unwrap());
+    all(&one_of_each_pair(CHOICES.iter().map(last).collect()))
+}
+
+#[test]
+fn an_apply_killed_at_any_write_is_undone_by_the_next_command() {
+    let apply = |machine: &Machine| drop(machine.begin("p", &everything()));
+    survives_every_death(|_| {}, apply);
+}
+
 #[test]
 fn a_revert_killed_at_any_write_is_finished_by_the_next_command() {
-    quiet_panics();
-    let everything = one_of_each_pair(
-        CHOICES
-            .iter()
-            .map(|(knob, values)| (*knob, *values.last().unwrap()))
-            .collect(),
-    );
-    let mut points = 0;
-    loop {
-        let machine = Machine::new();
-        machine.begin("p", &all(&everything));
-        machine.kernel.fuse.set(Some(points));
-        if !dies(&machine, || drop(machine.revert(None))) {
-            break;
-        }
-        machine
-            .store
-            .lock()
-            .unwrap()
-            .recover(&machine.kernel)
-            .unwrap();
-        assert_pristine(&machine, &format!("killed at point {points}"));
-        points += 1;
-    }
-    assert!(points > 2 * 12, "only {points} crash points");
+    let apply = |machine: &Machine| drop(machine.begin("p", &everything()));
+    survives_every_death(apply, |machine| drop(machine.revert(None)));
 }
 
 /// One thing that happens to a machine.

@@ -84,22 +84,7 @@ fn bench(machine: &Machine, name: &str, args: &Bench) -> Outcome {
     if workload.needs_root {
         machine.need_root(&format!("the workload {name}"))?;
     }
-    let planned = args::planned(
-        machine,
-        "run",
-        args.settings.profile.as_deref(),
-        &args.settings.set,
-        &args.settings.consent,
-    )?;
-    machine.tell_leftovers();
-    let mut session = Session::new(machine, args.as_root || workload.needs_root)?;
-    let asked = planned
-        .plan
-        .changes
-        .iter()
-        .map(|change| (change.knob.clone(), change.new.clone()))
-        .collect();
-    session.hold_planned(asked, &planned)?;
+    let mut session = Session::under(machine, &args.settings, args.as_root || workload.needs_root)?;
     let mut records = Vec::new();
     for number in 1..=args.runs {
         progress(number, args.runs, name);

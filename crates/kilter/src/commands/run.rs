@@ -29,22 +29,7 @@ fn once(machine: &Machine, args: &Run) -> Outcome {
     if args.run.metric.is_empty() {
         options.metrics.clear();
     }
-    let planned = args::planned(
-        machine,
-        "run",
-        args.settings.profile.as_deref(),
-        &args.settings.set,
-        &args.settings.consent,
-    )?;
-    machine.tell_leftovers();
-    let mut session = Session::new(machine, args.run.as_root)?;
-    let asked = planned
-        .plan
-        .changes
-        .iter()
-        .map(|change| (change.knob.clone(), change.new.clone()))
-        .collect();
-    session.hold_planned(asked, &planned)?;
+    let mut session = Session::under(machine, &args.settings, args.run.as_root)?;
     if options.settle_s > 0.0 {
         std::thread::sleep(std::time::Duration::from_secs_f64(options.settle_s));
     }
