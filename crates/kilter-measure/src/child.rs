@@ -4,7 +4,7 @@
 //! no allocation, no lock, no panic.
 
 use crate::exec::Arrays;
-use crate::signals::{SignalMask, disposition, set_default};
+use crate::signals::{SignalMask, set_default};
 use crate::terminal;
 use rustix::fd::RawFd;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -98,6 +98,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) readback: Vec<u64>,
     pub(crate) user: Option<(u32, u32, &'a [u32])>,
     pub(crate) foreground: bool,
+    /// Signals that get their default action.
+    pub(crate) resets: &'a [i32],
     pub(crate) report: &'a Report,
 }
 
@@ -131,7 +133,7 @@ impl Setup<'_> {
             return Stage::User;
         }
         self.tie_to_parent();
-        reset_signals();
+        self.reset_signals();
         self.report.set_memory();
         self.exec();
         Stage::Exec
@@ -199,6 +201,11 @@ impl Setup<'_> {
         }
     }
 
+    fn reset_signals(&self) {
+        self.resets.iter().for_each(|&signal| set_default(signal));
+        SignalMask::empty().restore();
+    }
+
     /// As execvp(3): the next candidate where one is missing; no permission counts only if no
     /// later one works.
     fn exec(&self) {
@@ -231,16 +238,4 @@ impl Setup<'_> {
             unsafe { *libc::__errno_location() = libc::EACCES };
         }
     }
-}
-
-/// Default actions for what kilter handles, and for `SIGPIPE`, which Rust ignores; an empty mask.
-/// What the caller of kilter ignores (`nohup`) stays ignored.
-fn reset_signals() {
-    for signal in 1..=64 {
-        let kept = [Some(libc::SIG_DFL), Some(libc::SIG_IGN), None].contains(&disposition(signal));
-        if !kept || signal == libc::SIGPIPE {
-            set_default(signal);
-        }
-    }
-    SignalMask::empty().restore();
 }

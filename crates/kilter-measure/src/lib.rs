@@ -5,6 +5,17 @@
 //! output. [`fingerprint()`] says on what machine a number was taken. [`load`] holds the two built-in
 //! load generators.
 //!
+//! ```
+//! use kilter_measure::{Job, Output, Signals, run};
+//!
+//! let signals = Signals::take()?;
+//! let mut job = Job::new(["echo", "42"]);
+//! job.output = Output::Capture;
+//! let measured = run(&job, &signals, |_process_group| ())?;
+//! assert_eq!(&*measured.stdout.bytes(), b"42\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The crate judges nothing and changes no setting. It starts no thread outside [`load`], so that
 //! nothing of kilter runs beside the workload: one thread sleeps in `poll` until the command ends,
 //! writes, or is to be ended.

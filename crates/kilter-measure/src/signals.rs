@@ -182,9 +182,20 @@ pub(crate) fn set_default(signal: i32) {
     }
 }
 
+/// Signals whose action a child must not inherit: those with a handler, which would run in the
+/// child until its exec, and `SIGPIPE`, which Rust ignores. What the caller of kilter ignores
+/// (`nohup`) stays ignored.
+pub(crate) fn not_inherited() -> Vec<i32> {
+    let kept = [Some(libc::SIG_DFL), Some(libc::SIG_IGN), None];
+    let signals = 1..=libc::SIGRTMAX();
+    signals
+        .filter(|&signal| signal == libc::SIGPIPE || !kept.contains(&disposition(signal)))
+        .collect()
+}
+
 /// The action for `signal`: `SIG_DFL`, `SIG_IGN` or a handler; nothing for signals that the C
-/// library keeps for itself. Safe between fork and exec.
-pub(crate) fn disposition(signal: i32) -> Option<libc::sighandler_t> {
+/// library keeps for itself.
+fn disposition(signal: i32) -> Option<libc::sighandler_t> {
     // SAFETY: reads the action into a zeroed struct of the right type, and sets none.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();

