@@ -81,7 +81,7 @@ fn a_hundred_megabytes_stay_out_of_memory() -> TestResult {
     assert!(measured.stdout.is_cut() && measured.stdout.total() > 100_000_000);
     assert!(measured.stdout.bytes().len() <= CAPTURE_LIMIT);
     assert!(
-        matches!(measured.warnings[..], [Warning::OutputCut { .. }]),
+        matches!(measured.warnings[..], [Warning::OutputCut { .. }, ..]),
         "{:?}",
         measured.warnings
     );
