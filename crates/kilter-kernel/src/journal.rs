@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// One file of a layer: what it showed before, and what must come back.
@@ -126,7 +127,11 @@ impl Layer {
             owner: self.owner.clone(),
             entries: self.entries.clone(),
         })?;
-        let mut created = OpenOptions::new().write(true).create_new(true).open(file)?;
+        let mut created = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(file)?;
         write_whole(&mut created, &line, 0).inspect_err(|_| {
             let _ = std::fs::remove_file(file);
         })

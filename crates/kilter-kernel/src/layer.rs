@@ -110,7 +110,11 @@ impl Lock<'_> {
             .filter(|entry| entry.rebased)
             .map(|entry| entry.knob.clone())
             .collect();
-        let id = self.store.ids()?.last().map_or(1, |last| last + 1);
+        let id = self
+            .store
+            .ids()?
+            .last()
+            .map_or(1, |last| last.saturating_add(1));
         let layer = Layer {
             id,
             name: name.to_owned(),

@@ -22,6 +22,11 @@ pub fn is_alive(owner: &Owner) -> bool {
     start_ticks(owner.pid) == Some(owner.start_ticks)
 }
 
+/// Whether some process with this number lives (a zombie does not).
+pub(crate) fn exists(pid: i32) -> bool {
+    start_ticks(pid).is_some()
+}
+
 /// Identity of the running boot.
 pub fn boot_id(root: &Path) -> String {
     let read =

@@ -6,10 +6,11 @@
 
 use crate::journal::Layer;
 use crate::kernel::Kernel;
-use crate::process::boot_id;
+use crate::process::{boot_id, exists};
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The journal's directory on one machine (`/run/kilter`).
@@ -76,7 +77,7 @@ impl Store {
     /// Waits for the right to change settings.
     pub fn lock(&self) -> Result<Lock<'_>, StoreError> {
         let layers = self.dir.join("layers");
-        std::fs::create_dir_all(&layers).map_err(StoreError::at(&layers))?;
+        create(&layers)?;
         let signals = SignalsHeld::hold();
         let path = self.dir.join("lock");
         let file = self.open(&path)?;
@@ -91,7 +92,7 @@ impl Store {
 
     /// Takes the right to run experiments, or says who has it.
     pub fn experiment(&self) -> Result<Experiment, StoreError> {
-        std::fs::create_dir_all(&self.dir).map_err(StoreError::at(&self.dir))?;
+        create(&self.dir)?;
         let path = self.dir.join("experiment");
         let mut file = self.open(&path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -113,13 +114,17 @@ impl Store {
     pub fn running_experiment(&self) -> Option<i32> {
         let mut file = File::open(self.dir.join("experiment")).ok()?;
         match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Err(rustix::io::Errno::WOULDBLOCK) => Some(read_pid(&mut file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let pid = read_pid(&mut file);
+                // The guardian of a killed experiment has the lock until everything is back.
+                (pid == 0 || exists(pid)).then_some(pid)
+            }
             _ => None,
         }
     }
 
     pub(crate) fn file(&self, id: u64) -> PathBuf {
-        self.dir.join("layers").join(format!("{id:08}"))
+        self.dir.join("layers").join(file_name(id))
     }
 
     pub(crate) fn boot(&self) -> &str {
@@ -134,9 +139,14 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(StoreError::at(&dir)(error)),
         };
+        let number = |name: &str| {
+            let id: u64 = name.parse().ok()?;
+            // No other spelling: what is read as a layer must be found again by its number.
+            (file_name(id) == name).then_some(id)
+        };
         let mut ids: Vec<u64> = entries
             .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter_map(|entry| number(entry.file_name().to_str()?))
             .collect();
         ids.sort_unstable();
         Ok(ids)
@@ -159,7 +169,6 @@ impl Store {
     }
 
     fn open(&self, path: &Path) -> Result<File, StoreError> {
-        use std::os::unix::fs::OpenOptionsExt;
         OpenOptions::new()
             .read(true)
             .write(true)
@@ -170,6 +179,21 @@ impl Store {
             .open(path)
             .map_err(StoreError::at(path))
     }
+}
+
+/// Name of a layer's file.
+fn file_name(id: u64) -> String {
+    format!("{id:08}")
+}
+
+/// Makes a directory of the journal, and those above it. Whatever the caller's umask is, nobody
+/// else may write there: who writes the journal decides what an undo writes.
+fn create(dir: &Path) -> Result<(), StoreError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(dir)
+        .map_err(StoreError::at(dir))
 }
 
 fn read_pid(file: &mut File) -> i32 {

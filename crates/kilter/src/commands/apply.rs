@@ -52,7 +52,9 @@ fn refuse_during_experiment(machine: &Machine) -> Result<(), Failure> {
         Some(pid) => Err(Failure::new(format!(
             "an experiment is running (process {pid}); a change now would falsify it"
         ))
-        .hint("kilter status")),
+        .hint(format!(
+            "wait for it, or end it with `kill {pid}`: its settings come back by themselves"
+        ))),
         None => Ok(()),
     }
 }
@@ -215,6 +217,7 @@ fn wait_for_enter(seconds: u32) -> Result<bool, Failure> {
 /// Runs `kilter revert`.
 pub fn revert(machine: &Machine, args: &Revert) -> Outcome {
     machine.need_root("changing settings")?;
+    refuse_during_experiment(machine)?;
     let lock = machine.store.lock()?;
     let mut done = lock.recover(&machine.kernel)?;
     let reverted = match lock.revert(&machine.kernel, args.layer.as_deref(), args.force) {

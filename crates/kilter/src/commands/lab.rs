@@ -216,19 +216,14 @@ pub fn tune(machine: &Machine, args: &Tune) -> Outcome {
         &args.run,
         &mut options,
     )?;
-    let mut space = super::space::space(machine, args)?;
-    machine.need_root("tuning")?;
-    warn_of_others(machine);
-    super::space::fit_to_kernel(machine, &mut space)?;
+    let space = super::space::space(machine, args)?;
     let budget_s = match (&args.budget, args.trials) {
         (Some(text), _) => Some(args::seconds("--budget", text)?),
         (None, Some(_)) => None,
         (None, None) => Some(600.0),
     };
     let state_dir = machine.places.studies();
-    std::fs::create_dir_all(&state_dir)
-        .map_err(|error| Failure::new(format!("{}: {error}", state_dir.display())))?;
-    let request = TuneRequest {
+    let mut request = TuneRequest {
         context: context(machine, args.run.as_root, args.verdict.seed)?,
         options,
         study: study_name(args.study.as_deref(), &command)?,
@@ -245,6 +240,13 @@ pub fn tune(machine: &Machine, args: &Tune) -> Outcome {
         report: args.report.as_deref().map(absolute).transpose()?,
         require_better: args.verdict.require == Some(Required::Better),
     };
+    // Everything asked for makes sense: only now is the machine touched.
+    machine.need_root("tuning")?;
+    interpreter()?;
+    std::fs::create_dir_all(&state_dir)
+        .map_err(|error| Failure::new(format!("{}: {error}", state_dir.display())))?;
+    warn_of_others(machine);
+    super::space::fit_to_kernel(machine, &mut request.knobs)?;
     ask(&LabRequest::Tune(Box::new(request)))
 }
 

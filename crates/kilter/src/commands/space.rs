@@ -262,16 +262,16 @@ fn constraints(
 /// Tries the ends of every range and every word on this kernel, each for a moment, and takes out
 /// of the search what the kernel refuses or does not keep: a trial with one refused value would be
 /// lost whole.
-pub fn fit_to_kernel(machine: &Machine, space: &mut Space) -> Result<(), Failure> {
+pub fn fit_to_kernel(machine: &Machine, knobs: &mut Vec<Knob>) -> Result<(), Failure> {
     let _experiment = machine.store.experiment()?;
     let _guardian = Guardian::start(&machine.kernel)?;
     let catalog = machine.catalog()?;
     say::note(format!(
         "Trying the range ends of {} on this kernel, each for a moment.",
-        say::count(space.knobs.len(), "knob")
+        say::count(knobs.len(), "knob")
     ));
     let mut fitted = Vec::new();
-    for mut knob in std::mem::take(&mut space.knobs) {
+    for mut knob in std::mem::take(knobs) {
         let Some(search) = knob.spec.search.take() else {
             continue;
         };
@@ -309,8 +309,8 @@ pub fn fit_to_kernel(machine: &Machine, space: &mut Space) -> Result<(), Failure
             )),
         }
     }
-    space.knobs = fitted;
-    match space.knobs.is_empty() {
+    *knobs = fitted;
+    match knobs.is_empty() {
         true => {
             Err(Failure::new("this kernel takes no value of any range").hint("kilter knobs list"))
         }
