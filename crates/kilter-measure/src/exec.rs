@@ -2,6 +2,7 @@
 
 use crate::job::Job;
 use crate::spawn::SpawnError;
+use rustix::io::Errno;
 use std::ffi::{CString, OsStr, OsString, c_char};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::ptr;
@@ -35,7 +36,7 @@ impl Exec {
             .iter()
             .map(|word| c_string(word))
             .collect::<Result<_, _>>()?;
-        let candidates = candidates(program)?;
+        let candidates = candidates(program, job)?;
         if candidates.is_empty() {
             return Err(SpawnError::NotFound(program.clone()));
         }
@@ -65,21 +66,24 @@ impl Exec {
     }
 }
 
-/// The files that the name may stand for, in order. What certainly does not exist is left out
-/// here, so that the search costs nothing in the measured time.
-fn candidates(program: &OsStr) -> Result<Vec<CString>, SpawnError> {
+/// The files that the name may stand for, in order. What the command cannot reach is left out
+/// here, so that the search costs nothing in the measured time, and a closed directory in `PATH` does
+/// not turn "not found" into "not permitted".
+fn candidates(program: &OsStr, job: &Job) -> Result<Vec<CString>, SpawnError> {
     if program.as_bytes().contains(&b'/') {
         return Ok(vec![c_string(program)?]);
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let exists = |path: &CString| {
-        let missing = [rustix::io::Errno::NOENT, rustix::io::Errno::NOTDIR];
-        !rustix::fs::stat(path).is_err_and(|error| missing.contains(&error))
+    let may_exist = |path: &CString| match rustix::fs::stat(path) {
+        Ok(_) => true,
+        // Another user may see more than root does (network and FUSE file systems).
+        Err(Errno::ACCESS) => job.user.is_some(),
+        Err(_) => false,
     };
     let files =
         std::env::split_paths(&path).map(|folder| c_string(folder.join(program).as_os_str()));
     files
-        .filter(|file| file.as_ref().map_or(true, exists))
+        .filter(|file| file.as_ref().map_or(true, may_exist))
         .collect()
 }
 

@@ -20,8 +20,9 @@ const STOLEN: (f64, f64) = (0.02, 0.05);
 /// that is smaller than this is small.
 const UNTOLD_FLOOR_KIB: u64 = 8 << 10;
 
-/// Memory that the child may touch between reading its own usage and the exec, in KiB.
-const BEFORE_EXEC_KIB: u64 = 128;
+/// How far above the child's memory before its exec a `max_rss` may lie and yet tell nothing, as
+/// KiB and as a part of it: the kernel's counters are per CPU and summed up roughly.
+const ROUGHLY: (u64, u64) = (512, 16);
 
 /// Runs one job and measures it.
 ///
@@ -72,7 +73,9 @@ pub fn run(
             .left_behind
             .then_some(Warning::LeftBehind { pgid: group.0 }),
     );
-    let is_floor = usage.max_rss_kib <= floor_kib + BEFORE_EXEC_KIB && floor_kib > UNTOLD_FLOOR_KIB;
+    let (more, part) = ROUGHLY;
+    let is_floor = usage.max_rss_kib <= floor_kib + more + floor_kib / part;
+    let is_floor = is_floor && floor_kib > UNTOLD_FLOOR_KIB;
     warnings.extend(is_floor.then_some(Warning::RssFloor { floor_kib }));
     Ok(Measured {
         command: job.command.clone(),
