@@ -1,6 +1,7 @@
 //! One run, from the first reading of the machine to the last.
 
 use crate::counters::Counters;
+use crate::group::Group;
 use crate::job::{Job, Stdin};
 use crate::machine::MachineState;
 use crate::measured::{Measured, Usage};
@@ -57,7 +58,6 @@ pub fn run(
 
     let child = prepared.spawn()?;
     on_start(child.group.0);
-    let (group, floor_kib) = (child.group, child.floor_kib);
     let watch = Watch::new(job, signals, &control, terminal.as_ref(), child);
     let ended = watch
         .until_end()
@@ -67,16 +67,6 @@ pub fn run(
     let counters = counters.finish();
     let usage = Usage::from_rusage(&ended.usage);
     let (outcome, signal) = outcome(&ended, terminal.is_some());
-    let mut warnings = doubts(&ended, &machine);
-    warnings.extend(
-        ended
-            .left_behind
-            .then_some(Warning::LeftBehind { pgid: group.0 }),
-    );
-    let (more, part) = ROUGHLY;
-    let is_floor = usage.max_rss_kib <= floor_kib + more + floor_kib / part;
-    let is_floor = is_floor && floor_kib > UNTOLD_FLOOR_KIB;
-    warnings.extend(is_floor.then_some(Warning::RssFloor { floor_kib }));
     Ok(Measured {
         command: job.command.clone(),
         started,
@@ -85,11 +75,11 @@ pub fn run(
         signal,
         wall: ended.wall,
         usage,
+        warnings: doubts(&ended, &usage, &machine),
         machine,
         counters,
         stdout: ended.stdout,
         stderr: ended.stderr,
-        warnings,
     })
 }
 
@@ -114,7 +104,7 @@ fn outcome(ended: &Ended, has_terminal: bool) -> (Outcome, Option<i32>) {
     }
 }
 
-fn doubts(ended: &Ended, machine: &MachineDelta) -> Vec<Warning> {
+fn doubts(ended: &Ended, usage: &Usage, machine: &MachineDelta) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for (stream, captured) in [
         (Stream::Stdout, &ended.stdout),
@@ -139,6 +129,14 @@ fn doubts(ended: &Ended, machine: &MachineDelta) -> Vec<Warning> {
             steal_s: machine.steal_s,
             percent: share * 100.0,
         });
+    }
+    if let Some(Group(pgid)) = ended.left_behind {
+        warnings.push(Warning::LeftBehind { pgid });
+    }
+    let (floor_kib, (more, part)) = (ended.floor_kib, ROUGHLY);
+    let is_floor = usage.max_rss_kib <= floor_kib + more + floor_kib / part;
+    if is_floor && floor_kib > UNTOLD_FLOOR_KIB {
+        warnings.push(Warning::RssFloor { floor_kib });
     }
     warnings
 }

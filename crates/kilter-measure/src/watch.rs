@@ -2,6 +2,7 @@
 
 use crate::capture::Captured;
 use crate::drain::Drain;
+use crate::group::Group;
 use crate::job::{Job, Output};
 use crate::signals::Signals;
 use crate::spawn::Child;
@@ -38,8 +39,10 @@ pub(crate) struct Ended {
     /// Set when kilter ended it.
     pub(crate) ending: Option<Ending>,
     pub(crate) suspended: Duration,
-    /// Members of the group still run.
-    pub(crate) left_behind: bool,
+    /// The group, if members of it still run.
+    pub(crate) left_behind: Option<Group>,
+    /// What `max_rss` could at least be, in KiB.
+    pub(crate) floor_kib: u64,
     pub(crate) stdout: Captured,
     pub(crate) stderr: Captured,
 }
@@ -131,7 +134,8 @@ impl<'a> Watch<'a> {
             self.child.take_terminal_back();
             self.terminal.inspect(|terminal| terminal.reset());
         }
-        let left_behind = self.child.group.is_alive();
+        let group = self.child.group;
+        let left_behind = group.is_alive().then_some(group);
         let [stdout, stderr] = self.streams.map(Drain::into_captured);
         let (ending, suspended) = (self.ending, self.suspended);
         Ok(Ended {
@@ -141,6 +145,7 @@ impl<'a> Watch<'a> {
             ending,
             suspended,
             left_behind,
+            floor_kib: self.child.floor_kib,
             stdout,
             stderr,
         })
