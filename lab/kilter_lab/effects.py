@@ -111,6 +111,16 @@ class Effects:
         row = self.coding.row(end) - self.coding.row(start)
         return float(row @ self.mean), self._error(row)
 
+    def shares(self, points: Sequence[Point]) -> dict[str, float]:
+        """Each knob's part of the spread that the model sees over these points; sums to 1."""
+        rows = self.coding.rows(points)
+        spread = {}
+        for part in self.coding.parts:
+            span = slice(part.first, part.first + len(part.levels))
+            spread[part.axis.name] = float(np.var(rows[:, span] @ self.mean[span]))
+        total = sum(spread.values())
+        return {name: v / total for name, v in spread.items()} if total > 0 else {}
+
     def _error(self, row: Vector) -> float:
         return math.sqrt(max(0.0, float(row @ self.covariance @ row)))
 

@@ -38,10 +38,11 @@ def nothing_found(outcome: Outcome, why: str) -> None:
 
 def race_text(v: VerdictRecord, metric: Metric, plan: Plan, trials: int) -> str:
     """Why the race's winner is not worth a confirmation."""
-    gain, low, high = wording.change(v, True)
+    gain = wording.change(v, True)[0] >= 0
+    _, low, high = wording.change(v, gain)
     return (
         f"the best of {count(trials, 'trial')} came out "
-        f"{wording.comparative(v, metric, gain >= 0)} in the race "
+        f"{wording.comparative(v, metric, gain)} in the race "
         f"{wording.proof(v, low, high)}; a knob's effect of "
         f"{percent(visible_effect(plan, trials))} % would most probably have shown"
     )
@@ -59,9 +60,10 @@ def judge(session: Session, outcome: Outcome, confirmed: Confirmed) -> None:
         return
     v = confirmed.verdicts[0]
     what = PurePath(session.head.command[0]).name
-    gain, low, high = wording.change(v, True)
+    gain = wording.change(v, True)[0] >= 0
+    _, low, high = wording.change(v, gain)
     proof = wording.proof(v, low, high).replace(" blocks)", " fresh blocks)")
-    told = wording.comparative(v, metric, gain >= 0)
+    told = wording.comparative(v, metric, gain)
     if v.verdict == "better":
         outcome.ending = "better"
         outcome.sentence = f"With these settings, {what} is {told} than without {proof}."

@@ -13,7 +13,7 @@ from typing import NoReturn
 import msgspec
 
 from kilter_lab.console import Console
-from kilter_lab.errors import Ended, LabError, RequestError
+from kilter_lab.errors import Ended, LabError, RequestError, ToldError
 from kilter_lab.messages import CompareRequest, LabRequest, ReportRequest, TuneRequest
 from kilter_lab.runner import BatchRunner
 
@@ -25,6 +25,8 @@ def main(argv: Sequence[str]) -> int:
     console = Console()
     try:
         return _dispatch(_decode(argv), console)
+    except ToldError:
+        return 2
     except LabError as error:
         console.error(str(error))
         if error.hint:

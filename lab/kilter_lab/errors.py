@@ -23,6 +23,10 @@ class BatchError(LabError):
     """``kilter run --batch`` ended early or answered something else than asked."""
 
 
+class ToldError(BatchError):
+    """The binary ended with a failure of its own, and has told it on standard error."""
+
+
 class RefusedError(LabError):
     """Kilter refused a setting or a preparation failed."""
 

@@ -1,8 +1,9 @@
 """The record of a study in Optuna's storage: everything that a report or a resumption needs.
 
-Trials are Optuna's own, with their runs as an attribute. All other blocks are attributes of the
-study, keyed by phase and number. Nothing else is kept anywhere, so a study that was cut short at
-any moment is whole as far as it goes.
+Trials are Optuna's own, with their runs as an attribute; each is written whole when it has ended,
+in one transaction (a sampler that asks the database itself makes one for every parameter). All
+other blocks are attributes of the study, keyed by phase and number. Nothing else is kept anywhere,
+so a study that was cut short at any moment is whole as far as it goes.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Block(msgspec.Struct):
 
     arms: dict[str, Settings]
     runs: list[Run]
+    spent_s: float = 0.0
+    """Seconds that the study had taken when the block was made."""
 
 
 class Outcome(msgspec.Struct):
@@ -98,6 +101,7 @@ class Ledger:
 
     def __init__(self, study: optuna.Study) -> None:
         self.study = study
+        self._sampled: optuna.Study | None = None
         self._blocks: dict[tuple[str, int], Block] | None = None
 
     @property
@@ -148,9 +152,30 @@ class Ledger:
         self.blocks()[phase, index] = block
         self.write(f"block/{phase}/{index}", block)
 
+    def seconds(self) -> float:
+        """Seconds that the study has taken, all sittings together."""
+        spent = [self.read("seconds", float) or 0.0, *(b.spent_s for b in self.blocks().values())]
+        spent += [t.user_attrs.get("spent_s", 0.0) for t in self.trials()]
+        return max(spent)
+
+    @property
+    def sampled(self) -> optuna.Study:
+        """The study in memory, for the sampler; begins with the trials on record."""
+        if self._sampled is None:
+            trials = self.study.get_trials(deepcopy=False)
+            self._sampled = optuna.create_study(direction="minimize")
+            self._sampled.add_trials(trials)
+        return self._sampled
+
+    def keep_trial(self) -> None:
+        """Write the sampler's last trial, which has ended, to the record."""
+        self.study.add_trial(self.sampled.get_trials(deepcopy=False)[-1])
+
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
-        """Trials in these states, by number."""
-        return self.study.get_trials(deepcopy=False, states=states)
+        """Ended trials, all or those in these states, by number."""
+        study = self._sampled or self.study
+        wanted = states or (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+        return study.get_trials(deepcopy=False, states=wanted)
 
     def finished(self) -> list[FrozenTrial]:
         """Trials that ran, well or badly."""
@@ -159,12 +184,6 @@ class Ledger:
     def begun(self) -> bool:
         """Whether anything was measured that is worth keeping."""
         return bool(self.blocks()) or bool(self.study.get_trials(deepcopy=False))
-
-    def drop_unfinished(self) -> None:
-        """Close trials that an earlier process left open; their runs were not recorded."""
-        for trial in self.trials(TrialState.RUNNING, TrialState.WAITING):
-            storage = self.study._storage
-            storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
 
     def attempts(self) -> int:
         """Studies of the same command on the same machine in this storage, this one included."""

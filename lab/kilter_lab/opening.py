@@ -95,7 +95,6 @@ def open_study(storage: BaseStorage, request: TuneRequest, space: Space) -> Ledg
             f"study {request.study} exists and {differs}",
             "choose another name: kilter tune --study NAME …",
         )
-    ledger.drop_unfinished()
     return ledger
 
 

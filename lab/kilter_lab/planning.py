@@ -23,7 +23,7 @@ MOST_TRIALS = 400
 SCREEN_SHARE = 0.5
 """Share of the trials that are a balanced design."""
 
-SEARCH, RACE, PRUNE = 0.42, 0.14, 0.16
+SEARCH, RACE, PRUNE = 0.40, 0.13, 0.20
 """Shares of the time; what is left is for the confirmation."""
 
 REPORT_S = 4.0

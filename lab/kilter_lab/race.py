@@ -16,9 +16,15 @@ from kilter_lab.session import BASE, Session
 PROMISING = 0.8
 """One-sided confidence that the race's winner gains anything, below which nothing is confirmed."""
 
+SIMPLER = 1.0
+"""Standard errors by which more knobs must gain more than fewer do."""
+
 FEWEST = 2
 """Blocks of a round."""
 MOST = 8
+
+FIELD = 4
+"""Candidates at the start, where the runs allow."""
 
 
 @dataclass
@@ -46,7 +52,8 @@ def race(session: Session, candidates: list[Settings], runs: int) -> Raced | Non
     Each round halves the field; the last two are left to one more round, so that the winner has
     blocks from every round.
     """
-    field = {f"candidate {i + 1}": settings for i, settings in enumerate(candidates)}
+    size = field_size(runs)
+    field = {f"candidate {i + 1}": settings for i, settings in enumerate(candidates[:size])}
     blocks: list[Block] = []
     rounds = _rounds(len(field))
     with session.console.progress("race", 1.0) as bar:
@@ -57,11 +64,33 @@ def race(session: Session, candidates: list[Settings], runs: int) -> Raced | Non
                     break
                 blocks.append(session.block("race", len(blocks), {BASE: {}, **field}))
                 bar.at((i + (k + 1) / _blocks_of_round(runs, rounds, i)) / len(rounds))
-    winner = next(iter(_best(session, field, blocks, 1)), None)
-    if winner is None:
+    last = list(_best(session, field, blocks, 2))
+    if not last:
         return None
+    winner = _simpler(session, field, blocks, last)
     own = [b for b in blocks if winner in b.arms]
     return Raced(field[winner], own, winner, session.costs(own, BASE, winner))
+
+
+def field_size(runs: int) -> int:
+    """The most candidates whose shortest race stays within the runs."""
+    fitting = [n for n in range(1, FIELD + 1) if FEWEST * _runs_of_a_pass(_rounds(n)) <= runs]
+    return max(fitting, default=1)
+
+
+def _simpler(
+    session: Session, field: dict[str, Settings], blocks: list[Block], last: list[str]
+) -> str:
+    """Of the last two (best first) the one with fewer knobs, unless the other clearly gains more.
+
+    Clearly: by over one standard error of their difference in the blocks that they share.
+    """
+    if len(last) < 2 or len(field[last[1]]) >= len(field[last[0]]):
+        return last[0]
+    shared = [b for b in blocks if last[0] in b.arms and last[1] in b.arms]
+    lead = session.costs(shared, last[0], last[1])
+    error = stats.deviation(lead) / math.sqrt(max(1, len(lead)))
+    return last[1] if math.fsum(lead) / max(1, len(lead)) < SIMPLER * error else last[0]
 
 
 def _rounds(candidates: int) -> list[int]:
@@ -74,8 +103,12 @@ def _rounds(candidates: int) -> list[int]:
 
 def _blocks_of_round(runs: int, rounds: list[int], i: int) -> int:
     """Each round has the same number of blocks, as many as the runs allow."""
-    a_block_each = sum(2 * (size + 1) for size in rounds)
-    return max(FEWEST, min(MOST, runs // a_block_each))
+    return max(FEWEST, min(MOST, runs // _runs_of_a_pass(rounds)))
+
+
+def _runs_of_a_pass(rounds: list[int]) -> int:
+    """Runs of one block in every round."""
+    return sum(2 * (size + 1) for size in rounds)
 
 
 def _best(

@@ -18,11 +18,14 @@ from typing import IO, Protocol
 
 import msgspec
 
-from kilter_lab.errors import BatchError
+from kilter_lab.errors import BatchError, ToldError
 from kilter_lab.messages import BatchReply, LabContext, RunRequest
 
 CLOSE_S = 2.0
 """An idle child has this long to end after its input closed, before it gets SIGTERM."""
+
+OWN_FAILURE = 125
+"""Exit status of ``kilter run`` where kilter itself fails; it has said why."""
 
 
 class Runner(Protocol):
@@ -112,7 +115,7 @@ class BatchRunner:
     ) -> BatchReply:
         line = stdout.readline()
         if not line.endswith(b"\n"):
-            raise BatchError(self._death(child))
+            raise _death(child)
         try:
             reply: BatchReply = self._decoder.decode(line)
         except msgspec.MsgspecError as error:
@@ -121,10 +124,12 @@ class BatchRunner:
             raise BatchError(f"kilter run --batch answered run {reply.id} instead of {expected}")
         return reply
 
-    def _death(self, child: subprocess.Popen[bytes]) -> str:
-        status = child.wait()
-        how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        return f"kilter run --batch ended before all runs were made ({how})"
+
+def _death(child: subprocess.Popen[bytes]) -> BatchError:
+    status = child.wait()
+    how = f"signal {-status}" if status < 0 else f"exit status {status}"
+    kind = ToldError if status == OWN_FAILURE else BatchError
+    return kind(f"kilter run --batch ended before all runs were made ({how})")
 
 
 def _write(stream: IO[bytes], data: bytes) -> None:

@@ -39,8 +39,14 @@ FAILED = 0.5
 TRUST = 0.3
 """Share of a trial's distance from the model that is taken for real rather than noise."""
 
+IMPORTANCE_TRIALS = 20
+"""Fewest trials from which importances mean anything."""
+
+CAUTIONS = (1.0, 0.0, 2.0)
+"""Standard deviations that a knob must gain to be in a candidate."""
+
 CANDIDATES = 4
-"""Combinations that go into the race."""
+"""Combinations that are proposed for the race."""
 
 
 @dataclass
@@ -55,7 +61,7 @@ class Findings:
 
 def search(session: Session, plan: Plan) -> None:
     """Make trials until the budget's share is used."""
-    study = session.ledger.study
+    study = session.ledger.sampled
     # A resumed study must not draw the same numbers again.
     made = len(session.ledger.trials())
     study.sampler = TPESampler(
@@ -101,7 +107,7 @@ def _proposal(session: Session, plan: Plan, screening: Sequence[Point], told: in
 
 
 def _one_trial(session: Session, plan: Plan, bar: Bar, proposal: Point | None) -> None:
-    study = session.ledger.study
+    study = session.ledger.sampled
     if proposal is not None:
         study.enqueue_trial(proposal)
     trial = study.ask(session.space.distributions())
@@ -109,18 +115,20 @@ def _one_trial(session: Session, plan: Plan, bar: Bar, proposal: Point | None) -
     trial.set_user_attr("settings", settings)
     if not settings:  # The baseline itself: its cost is 0, no run needed.
         study.tell(trial, 0.0)
+        session.ledger.keep_trial()
         return
     arm = f"trial {trial.number}"
     order = pair(dice(session.head.seed, "search", trial.number), plan.pairs)
     session.bench.on_run = lambda _: bar.tick(max(0, trial.number - 1))
     runs = session.runs("search", trial.number, {BASE: {}, arm: settings}, order)
     trial.set_user_attr("runs", [_compact(r) for r in runs])
+    trial.set_user_attr("spent_s", session.spent_s())
     _tell(session, trial, arm, runs)
-    session.ledger.write("seconds", session.spent_s())
+    session.ledger.keep_trial()
 
 
 def _tell(session: Session, trial: optuna.Trial, arm: str, runs: list[Run]) -> None:
-    study, metric = session.ledger.study, session.metric
+    study, metric = session.ledger.sampled, session.metric
     error = next((r.outcome for r in runs if r.arm == arm and r.outcome != OK), "")
     values = [r.metrics[metric] for r in runs if r.arm == arm and metric in r.metrics]
     base = [r.metrics[metric] for r in runs if r.arm == BASE and metric in r.metrics]
@@ -166,6 +174,17 @@ def model(session: Session, plan: Plan, found: Findings) -> Effects:
     return fit(Coding(session.space), found.points, found.costs, noise)
 
 
+def importance(effects: Effects, found: Findings) -> dict[str, float]:
+    """Share of each knob in the spread of the trials; empty where there are too few.
+
+    By main effects: PED-ANOVA, which asks what sets the best tenth apart, names a wrong knob in
+    most studies of this size, because a few noisy trials are that tenth.
+    """
+    if len(found.points) < IMPORTANCE_TRIALS:
+        return {}
+    return effects.shares(found.points)
+
+
 def candidates(session: Session, effects: Effects, found: Findings) -> list[Settings]:
     """Combinations worth racing: the model's best, bold and cautious, and the best trials.
 
@@ -177,7 +196,7 @@ def candidates(session: Session, effects: Effects, found: Findings) -> list[Sett
         return predicted + TRUST * (found.costs[i] - predicted)
 
     ran = [i for i in range(len(found.points)) if not found.failed[i]]
-    points = [effects.best(1.0), effects.best(0.0)]
+    points = [effects.best(caution) for caution in CAUTIONS]
     points += [found.points[i] for i in sorted(ran, key=smoothed)]
     unique: dict[tuple[tuple[str, str], ...], Settings] = {}
     for point in points:

@@ -95,9 +95,9 @@ class Session:
             return recorded
         if order is None:
             order = palindrome(len(arms), dice(self.head.seed, phase, index))
-        block = Block(arms, self.runs(phase, index, arms, order))
+        runs = self.runs(phase, index, arms, order)
+        block = Block(arms, runs, self.spent_s())
         self.ledger.add_block(phase, index, block)
-        self.ledger.write("seconds", self.spent_s())
         return block
 
     def runs(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
@@ -13,9 +12,6 @@ from kilter_lab.errors import RequestError
 from kilter_lab.ledger import Ledger, Plan, find, open_storage, storage_errors, trial_runs
 from kilter_lab.messages import Fingerprint
 from kilter_lab.study import Run, StudyData, Trial
-
-IMPORTANCE_TRIALS = 20
-"""Fewest trials from which importances mean anything."""
 
 UNKNOWN_MACHINE = Fingerprint(
     id="", kernel="", arch="", os="", cpu="", cpus=0, memory_kib=0, cgroup="", virtualisation="",
@@ -56,13 +52,13 @@ def study_data(ledger: Ledger) -> StudyData:
         attempts=ledger.attempts(),
         runs=all_runs(ledger),
         trials=[trial_data(ledger, t) for t in _told(ledger)],
-        importance=importance(ledger),
+        importance=ledger.read("importance", dict[str, float]) or {},
         pruning=outcome.pruning,
         winner=outcome.winner,
         promised=outcome.promised,
         confirmed=outcome.confirmed,
         profile=outcome.profile,
-        seconds=ledger.read("seconds", float) or 0.0,
+        seconds=ledger.seconds(),
         warnings=outcome.warnings,
     )
 
@@ -98,16 +94,3 @@ def trial_data(ledger: Ledger, trial: FrozenTrial) -> Trial:
     return Trial(
         trial.number, settings, math.exp(log), math.exp(log - half), math.exp(log + half), 1
     )
-
-
-def importance(ledger: Ledger) -> dict[str, float]:
-    """Share of each knob in the spread of the better trials (PED-ANOVA); empty for few trials."""
-    complete: Sequence[FrozenTrial] = ledger.trials(TrialState.COMPLETE)
-    if len(complete) < IMPORTANCE_TRIALS:
-        return {}
-    evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-    try:
-        found = optuna.importance.get_param_importances(ledger.study, evaluator=evaluator)
-    except (ValueError, RuntimeError):  # All trials alike.
-        return {}
-    return {name: float(share) for name, share in found.items() if math.isfinite(share)}

@@ -28,7 +28,7 @@ from kilter_lab.prune import LOSS_SHARE, Pruning
 from kilter_lab.publish import publish
 from kilter_lab.race import Raced, race
 from kilter_lab.runner import Runner
-from kilter_lab.search import candidates, findings, model, search
+from kilter_lab.search import candidates, findings, importance, model, search
 from kilter_lab.session import BASE, Budget, Session
 from kilter_lab.space import Space, build
 from kilter_lab.studies import study_data
@@ -101,7 +101,7 @@ def open_session(
     request: TuneRequest, space: Space, ledger: Ledger, runner: Runner, console: Console
 ) -> Session:
     """The session of this sitting; time that earlier ones took counts."""
-    earlier = ledger.read("seconds", float) or 0.0
+    earlier = ledger.seconds()
     now, end = runner.now(), None
     if request.budget_s is not None:
         kept = min(planning.REPORT_S, request.budget_s / 20)
@@ -126,7 +126,6 @@ def recorded_ending(session: Session) -> Iterator[None]:
         yield
     except BaseException:
         trials = max(0, len(session.ledger.finished()) - 1)
-        session.ledger.drop_unfinished()
         session.ledger.write(
             "outcome",
             Outcome(
@@ -194,6 +193,7 @@ def finish(session: Session, plan: Plan) -> Outcome:
         nothing_found(outcome, f"the command failed in all {trials} trials")
         return outcome
     effects = model(session, plan, found)
+    session.ledger.write("importance", importance(effects, found))
     size = planning.sizes(plan, session.left_s())
     raced = race(session, candidates(session, effects, found), size.race)
     if raced is None:

@@ -135,13 +135,14 @@ def sentence(
         gain = v.verdict == "better"
         _, low, high = change(v, gain)
         return f"{arm} is {comparative(v, metric, gain)} than {base} {proof(v, low, high)}."
-    gain = change(v, True)[0] >= 0
-    _, low, high = change(v, True)
     if v.verdict == "no-difference":
+        _, low, high = change(v, True)
         return (
             f"No difference found within ± {v.region_percent:g} % between {arm} and {base} "
             f"{proof(v, low, high)}."
         )
+    gain = change(v, True)[0] >= 0
+    _, low, high = change(v, gain)
     return (
         f"Inconclusive: {arm} came out {comparative(v, metric, gain)} than {base} "
         f"{proof(v, low, high)}; {_more(v, more_blocks)}."

@@ -57,9 +57,11 @@ def silent() -> Console:
     return Console(io.StringIO(), io.StringIO())
 
 
-def run_study(response: Planted, seed: int, noise: synthetic.Noise, trials: int) -> Study:
+def run_study(
+    response: Planted, seed: int, noise: synthetic.Noise, trials: int, **changes: object
+) -> Study:
     """One whole tune."""
-    asked = request(seed, trials)
+    asked = request(seed, trials, **changes)
     machine = synthetic.Machine(response, seed, noise)
     space, _ = build(asked)
     ledger = open_study(open_storage(asked.storage), asked, space)

@@ -101,10 +101,12 @@ class Machine:
     runs: int = 0
     log: list[RunRequest] = field(default_factory=list)
     keep_log: bool = False
+    start: float = 1000.0
+    """Seconds since boot at the start."""
 
     def __post_init__(self) -> None:
         self.rng = random.Random(f"machine {self.seed}")
-        self.clock = 1000.0
+        self.clock = self.start
 
     def now(self) -> float:
         return self.clock
@@ -189,3 +191,13 @@ def options(**changes: object) -> RunOptions:
     """Options with the wall time as the deciding metric."""
     chosen: dict[str, object] = {"metrics": [WALL], **changes}
     return RunOptions(**chosen)  # type: ignore[arg-type]
+
+
+def more_knobs() -> list[Knob]:
+    """Twenty-eight knobs: the twelve, and as many others as a virtual machine's kernel offers."""
+    others = [
+        *(knob(f"other.switch{i}", "0", Values(["0", "1"])) for i in range(6)),
+        *(knob(f"other.share{i}", str(10 * i), Linear(0, 100)) for i in range(5)),
+        *(knob(f"other.size{i}", str(10 ** (i + 1)), Log(1, 1_000_000)) for i in range(5)),
+    ]
+    return [*knobs(), *others]
