@@ -80,7 +80,7 @@ def crash_points(root: Root, args: list[str], log: Path) -> list[Point]:
     trace = ["-o", str(log), "-e", f"trace={CALLS}"]
     words = [*STRACE, *trace, *argv(*args, root=root.path)]
     subprocess.run(words, check=True, capture_output=True, env=environment(), timeout=TIMEOUT_S)
-    return points_of(log.read_text(), f"{root.path}/run/kilter")
+    return points_of(log.read_text(), str(root.path / "run/kilter"))
 
 
 def _inject(point: Point) -> list[str]:
@@ -138,7 +138,12 @@ def _is_traced(pid: int) -> bool:
 
 
 def each_killed(
-    root: Root, args: list[str], log: Path, *, orphan: bool = False, prepare: list[str] | None = None
+    root: Root,
+    args: list[str],
+    log: Path,
+    *,
+    orphan: bool = False,
+    prepare: list[str] | None = None,
 ) -> Iterator[Point]:
     """Kill the command at one point after the other; yields after each kill."""
     if prepare:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .program import (
     BINARY,
-    Done,
     children,
     finish,
     is_alive,
@@ -19,6 +17,7 @@ from .program import (
     started,
     wait_until,
 )
+from .roots import Root, Tree
 
 KILLS = 24
 PROMISED_S = 1.0
@@ -29,27 +28,38 @@ LOADED_S = 5.0
 
 @dataclass
 class Machine:
-    """Where kills happen: a fake root, or the real kernel."""
+    """Where kills happen: a fake root or the real kernel, and the settings of the experiment."""
 
-    root: Path | None
-    command: Callable[..., Done]
-    """Runs kilter on it."""
-    settings: Callable[[], dict[str, str]]
-    """All that must be the same afterwards."""
-    set: list[str]
+    root: Root
+    options: list[str]
     """``--set`` options of the experiment."""
-    before: dict[str, str] = field(default_factory=dict)
+    before: Tree = field(default_factory=dict)
+    """All that must be the same afterwards."""
+
+    files: list[Path] = field(default_factory=list)
+    """The files of the experiment's settings, read directly: kilter would take too long."""
+    contents: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.before = self.root.settings()
+        names = {word.partition("=")[0] for word in self.options}
+        for knob in self.root.json("knobs", "list"):
+            if knob["name"] in names:
+                self.files.append(self.root.path / knob["state"]["path"].lstrip("/"))
+        self.contents = self.now()
+
+    def now(self) -> list[str]:
+        """What the files of the experiment show."""
+        return [file.read_text() for file in self.files]
 
     def layers(self) -> list[dict[str, object]]:
-        import json
-
-        done = self.command("--json", "status")
-        assert done.returncode == 0, done
-        found: list[dict[str, object]] = json.loads(done.stdout)["layers"]
+        """Layers in force, as ``kilter status`` tells them."""
+        found: list[dict[str, object]] = self.root.json("status")["layers"]
         return found
 
     def is_restored(self) -> bool:
-        return self.settings() == self.before and self.layers() == []
+        """Whether everything is as it was."""
+        return self.root.settings() == self.before and self.layers() == []
 
 
 @dataclass
@@ -68,7 +78,7 @@ class Kills:
         worst = max(self.seconds, default=float("nan"))
         print(
             f"\n{what}: {len(self.seconds)} of {len(self.seconds) + self.early} kills found settings "
-            f"in force; back after {median * 1000:.0f} ms (median), {worst * 1000:.0f} ms (worst); "
+            f"in force; back after {median * 1000:.1f} ms (median), {worst * 1000:.1f} ms (worst); "
             f"seed {self.seed}"
         )
 
@@ -91,20 +101,25 @@ def pid_in(file: Path) -> int | None:
     return int(text) if text.endswith("\n") else None
 
 
-def kill_at_random(machine: Machine, workload: list[str], told: Path) -> Kills:
+def kill_at_random(machine: Machine, workload: list[str], told: Path, within_s: float) -> Kills:
     """Kill kilter at random moments of a run; the guardian must put everything back."""
     kills = Kills(random.SystemRandom().randrange(1 << 32))
     dice = random.Random(kills.seed)
     for number in range(KILLS):
         told.unlink(missing_ok=True)
-        # Half of them early, in the middle of the writes; half anywhere in 0.2 s.
-        delay = dice.uniform(0, 0.02 if number % 2 else 0.2)
-        with started("run", *machine.set, "--", *workload, root=machine.root) as child:
+        # Every other one early, in the middle of the writes.
+        delay = dice.uniform(0, within_s / (10 if number % 2 else 1))
+        with started("run", *machine.options, "--", *workload, root=machine.root.path) as child:
             time.sleep(delay)
+            in_force = machine.now() != machine.contents
             child.kill()
+            took = wait_until(
+                lambda: machine.now() == machine.contents,
+                f"restored (seed {kills.seed})",
+                LOADED_S,
+            )
             child.wait()
-            in_force = machine.settings() != machine.before
-            took = wait_until(machine.is_restored, f"restored (seed {kills.seed})", LOADED_S)
+            wait_until(machine.is_restored, f"restored (seed {kills.seed})", LOADED_S)
             if in_force:
                 kills.seconds.append(took)
             else:
@@ -118,7 +133,7 @@ def kill_at_random(machine: Machine, workload: list[str], told: Path) -> Kills:
 def kill_with_guardian(machine: Machine, workload: list[str], told: Path) -> None:
     """Kill kilter and its guardian: the settings stay, until the next command."""
     told.unlink(missing_ok=True)
-    with started("run", *machine.set, "--", *workload, root=machine.root) as child:
+    with started("run", *machine.options, "--", *workload, root=machine.root.path) as child:
         wait_until(lambda: pid_in(told) is not None, "the workload runs")
         (guardian,) = guardians(child.pid)
         # The guardian first: it would see its owner die.
@@ -131,6 +146,6 @@ def kill_with_guardian(machine: Machine, workload: list[str], told: Path) -> Non
     pid = pid_in(told)
     assert pid is not None
     kill_quietly(pid)
-    assert machine.settings() != machine.before
+    assert machine.root.settings() != machine.before
     (layer,) = machine.layers()
     assert layer["alive"] is False

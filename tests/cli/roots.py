@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -82,3 +83,43 @@ class Root:
         """Names of the files of layers in the journal."""
         directory = self.path / "run/kilter/layers"
         return sorted(os.listdir(directory)) if directory.is_dir() else []
+
+
+class RealKernel(Root):
+    """The running machine, with the interface of a fake root. Settings are those of the catalog."""
+
+    def __init__(self) -> None:
+        self.path = Path("/")
+        first = self._values()
+        time.sleep(0.3)
+        second = self._values()
+        self.restless = {knob for knob in first if first[knob] != second.get(knob)}
+        """Knobs that change by themselves."""
+
+    def _values(self) -> Tree:
+        knobs = self.json("knobs", "list", "--all")
+        present = {knob["name"]: knob["state"] for knob in knobs}
+        return {
+            name: state["value"] for name, state in present.items() if state["state"] == "present"
+        }
+
+    def settings(self) -> Tree:
+        """The values of all knobs that are here and keep still."""
+        return {knob: v for knob, v in self._values().items() if knob not in self.restless}
+
+    def has(self, knob: str, value: str) -> bool:
+        """Whether this kernel has the knob and it could take another value than it has."""
+        return self.settings().get(knob) not in (None, value)
+
+    def put(self, file: str, text: str) -> Path:
+        """Files of the machine are changed by kilter alone."""
+        raise NotImplementedError
+
+    def disk(self) -> str:
+        """A block device with hardware behind it, or an empty string."""
+        found = [
+            knob["name"].split(".")[1]
+            for knob in self.json("knobs", "list", "block.*.iostats")
+            if not knob["virtual_device"]
+        ]
+        return found[0] if found else ""

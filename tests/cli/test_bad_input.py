@@ -120,7 +120,11 @@ OPTIONS = {
     "empty command": (["run", "--", ""], RUN, ("the command is empty",)),
     "unknown option": (["run", "--nice", "--", "true"], RUN, ("--nice",)),
     "command before --": (["run", "true"], RUN, ("true",)),
-    "timeout in words": (["run", "--timeout", "soon", "--", "true"], RUN, ("--timeout soon", "90s")),
+    "timeout in words": (
+        ["run", "--timeout", "soon", "--", "true"],
+        RUN,
+        ("--timeout soon", "90s"),
+    ),
     "timeout below 0": (["run", "--timeout=-1", "--", "true"], RUN, ("--timeout", "-1")),
     "timeout 0": (["run", "--timeout", "0", "--", "true"], RUN, ("timeout of 0 s",)),
     "timeout of years": (["run", "--timeout", "9999999999", "--", "true"], RUN, ("a year",)),

@@ -211,7 +211,7 @@ def test_a_bad_line_ends_the_batch_and_names_its_number(root: Root, case: tuple[
 def test_a_line_that_is_not_utf8_is_named(root: Root) -> None:
     with started("run", "--batch", root=root.path, stdin=subprocess.PIPE) as child:
         assert child.stdin is not None
-        child.stdin.buffer.write(b'{"id": 1, "command": ["\xe9"]}\n')
+        os.write(child.stdin.fileno(), b'{"id": 1, "command": ["\xe9"]}\n')
         child.stdin.close()
         child.stdin = None
         done = finish(child)

@@ -62,7 +62,18 @@ def test_names_of_knobs_are_never_paths(root: Root, name: str) -> None:
     assert root.layers() == []
 
 
-PROFILES = ["../x", "/etc/passwd", "a/b", ".", "..", "a\nb", "a\x1b[31mb", "-x", "a b", "x" * 10_000]
+PROFILES = [
+    "../x",
+    "/etc/passwd",
+    "a/b",
+    ".",
+    "..",
+    "a\nb",
+    "a\x1b[31mb",
+    "-x",
+    "a b",
+    "x" * 10_000,
+]
 
 
 @pytest.mark.parametrize("name", PROFILES, ids=range(len(PROFILES)))

@@ -21,9 +21,7 @@ SET = ["--set", "vm.swappiness=10", "--set", "vm.page-cluster=0", "--set", "sche
 def machine(root: Root) -> Machine:
     """A fake root to be killed on."""
     root.profile("calm", {"vm.swappiness": "30"})
-    machine = Machine(root.path, root, root.settings, SET)
-    machine.before = root.settings()
-    return machine
+    return Machine(root, SET)
 
 
 def sleeper(told: Path) -> list[str]:
@@ -33,24 +31,24 @@ def sleeper(told: Path) -> list[str]:
 
 def test_killed_at_random_moments_of_a_long_run(machine: Machine, tmp_path: Path) -> None:
     told = tmp_path / "pid"
-    found = kills.kill_at_random(machine, sleeper(told), told)
+    found = kills.kill_at_random(machine, sleeper(told), told, 0.2)
     found.tell("fake root, long runs")
     assert len(found.seconds) >= kills.KILLS // 4, "the kills must hit settings in force"
 
 
 def test_killed_at_random_moments_of_short_runs(machine: Machine, tmp_path: Path) -> None:
-    found = kills.kill_at_random(machine, ["true"], tmp_path / "pid")
+    found = kills.kill_at_random(machine, ["true"], tmp_path / "pid", 0.02)
     found.tell("fake root, short runs")
 
 
 def test_a_guardian_ends_the_whole_workload(machine: Machine, tmp_path: Path) -> None:
     child_told = tmp_path / "child"
     script = (
-        f'sh -c \'trap "" TERM INT HUP; echo $$ > {child_told}; exec sleep 60\' & '
+        f"sh -c 'trap \"\" TERM INT HUP; echo $$ > {child_told}; exec sleep 60' & "
         f"echo $$ > {tmp_path}/pid; wait"
     )
     args = ["run", *SET, "--", "sh", "-c", script]
-    with started(*args, root=machine.root) as child:
+    with started(*args, root=machine.root.path) as child:
         wait_until(lambda: kills.pid_in(child_told) is not None, "the workload runs")
         wait_until(lambda: kills.pid_in(tmp_path / "pid") is not None, "the workload runs")
         members = [kills.pid_in(tmp_path / "pid"), kills.pid_in(child_told)]
@@ -68,7 +66,7 @@ def test_a_guardian_takes_no_signal_but_kill(
     machine: Machine, tmp_path: Path, number: signal.Signals
 ) -> None:
     told = tmp_path / "pid"
-    with started("run", *SET, "--", *sleeper(told), root=machine.root) as child:
+    with started("run", *SET, "--", *sleeper(told), root=machine.root.path) as child:
         wait_until(lambda: kills.pid_in(told) is not None, "the workload runs")
         (guardian,) = kills.guardians(child.pid)
         subprocess.run(["kill", f"-{number.value}", str(guardian)], check=True)
@@ -81,7 +79,7 @@ def test_a_guardian_takes_no_signal_but_kill(
 def test_a_dead_guardian_does_not_end_the_run(machine: Machine, tmp_path: Path) -> None:
     go = tmp_path / "go"
     script = f"echo $$ > {tmp_path}/pid; until [ -e {go} ]; do sleep 0.01; done; exit 6"
-    with started("run", *SET, "--", "sh", "-c", script, root=machine.root) as child:
+    with started("run", *SET, "--", "sh", "-c", script, root=machine.root.path) as child:
         wait_until(lambda: kills.pid_in(tmp_path / "pid") is not None, "the workload runs")
         (guardian,) = kills.guardians(child.pid)
         kill_quietly(guardian)

@@ -155,7 +155,9 @@ def test_run_leaves_standard_output_to_the_command(root: Root) -> None:
     assert "s wall" in done.stderr
 
 
-@pytest.mark.parametrize("args", [["knobs", "list", "--all"], ["doctor"], ["knobs", "list", "--json"]])
+@pytest.mark.parametrize(
+    "args", [["knobs", "list", "--all"], ["doctor"], ["knobs", "list", "--json"]]
+)
 def test_a_reader_that_stops_early_is_no_crash(root: Root, args: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

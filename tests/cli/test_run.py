@@ -231,7 +231,9 @@ def test_the_record_tells_what_was_kept(root: Root) -> None:
 
 def test_cpus_pin_the_workload(root: Root) -> None:
     cpu = min(os.sched_getaffinity(0))
-    done = root("run", "--cpus", str(cpu), "--", "sh", "-c", "grep Cpus_allowed_list /proc/self/status")
+    done = root(
+        "run", "--cpus", str(cpu), "--", "sh", "-c", "grep Cpus_allowed_list /proc/self/status"
+    )
     assert done.stdout.split() == ["Cpus_allowed_list:", str(cpu)]
 
 
