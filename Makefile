@@ -74,7 +74,7 @@ test-python: $(VENV)/.kilter
 	$(BIN)/ruff check lab bench tests
 	$(BIN)/ruff format --check lab bench tests
 	$(BIN)/mypy
-	$(BIN)/pytest -q -rs
+	$(BIN)/pytest -q -n 2 --dist loadgroup
 
 bench: need-root packages-bench $(VENV)/.kilter
 	@bench/run.sh $(BIN)/kilter

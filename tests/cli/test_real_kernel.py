@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +26,15 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def real() -> Iterator[RealKernel]:
-    """The running machine, with nothing in force; all settings are compared at the end."""
-    machine = RealKernel()
+    """The running machine, for this test alone."""
+    # One test at a time, also among several runs of the tests.
+    with (Path(tempfile.gettempdir()) / "kilter-real-kernel.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield from undisturbed(RealKernel())
+
+
+def undisturbed(machine: RealKernel) -> Iterator[RealKernel]:
+    """Waits until nothing is in force, and compares all settings at the end."""
 
     def is_free() -> bool:
         status = machine.json("status")
