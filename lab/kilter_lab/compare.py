@@ -95,7 +95,7 @@ def measure(request: CompareRequest, bench: Bench, console: Console) -> Measured
     seconds = bench.seconds_a_run() * per_block
     console.note(
         f"{wording.count(request.blocks, 'block')} of {per_block} interleaved runs, "
-        f"about {wording.duration(request.blocks * seconds)}"
+        f"about {wording.duration(request.blocks * seconds)} (seed {request.context.seed})"
     )
     measured = Measured(arms, [])
     with console.progress("compare", request.blocks, "blocks") as bar:

@@ -14,6 +14,7 @@ from kilter_lab.measure import Observation, arm_values
 from kilter_lab.messages import CompareRequest, Metric, Ran, VerdictRecord
 from kilter_lab.wording import metric_label, quantity, unit
 
+RANGE = "range (min … max):"
 COLOURS = {"better": "green", "worse": "red", "no-difference": "", "inconclusive": "yellow"}
 
 
@@ -25,11 +26,13 @@ def show(
 ) -> None:
     """Print everything that a person wants to know."""
     runs = [o for block in blocks for o in block]
+    metrics = request.options.metrics
+    width = max(len(RANGE), *(len(_median_label(m)) for m in metrics))
     for index, arm in enumerate([comparison.base, *comparison.arms]):
         console.data(_heading(comparison, arm, index))
         own = [o for o in runs if o.arm == index]
-        for metric in request.options.metrics:
-            for line in _measured(own, index, metric, metric is request.options.metrics[0]):
+        for metric in metrics:
+            for line in _measured(own, index, metric, width, metric is metrics[0]):
                 console.data(line)
         console.data()
     for line in ratio_table(
@@ -52,15 +55,20 @@ def _heading(comparison: Comparison, arm: ArmResult, index: int) -> Text:
     return text
 
 
-def _measured(own: Sequence[Observation], index: int, metric: Metric, decides: bool) -> list[Text]:
+def _median_label(metric: Metric) -> str:
+    return f"{metric_label(metric)} (median ± σ):"
+
+
+def _measured(
+    own: Sequence[Observation], index: int, metric: Metric, width: int, decides: bool
+) -> list[Text]:
     found = arm_values(own, index, metric.name)
     if not found:
         return []
     of_unit, middle = unit(metric), statistics.median(found)
     spread = statistics.stdev(found) if len(found) > 1 else 0.0
-    label = metric_label(metric)
     first = Text.assemble(
-        f"  {f'{label} (median ± σ):':<28}",
+        f"  {_median_label(metric):<{width}}",
         (f"{quantity(middle, of_unit):>12}", "green bold"),
         " ± ",
         (f"{quantity(spread, of_unit, middle):>10}", "green"),
@@ -69,7 +77,7 @@ def _measured(own: Sequence[Observation], index: int, metric: Metric, decides: b
         return [first]
     first.append(f"    {_cpu_times(own)}", style="blue")
     second = Text.assemble(
-        f"  {'range (min … max):':<28}",
+        f"  {RANGE:<{width}}",
         (f"{quantity(min(found), of_unit, middle):>12}", "cyan"),
         " … ",
         (f"{quantity(max(found), of_unit, middle):>10}", "magenta"),
@@ -94,7 +102,7 @@ def ratio_table(
     names = [metric_label(by_name[v.metric]) for _, v in rows]
     width = max([len(f"ratio to {base}"), *(len(n) + 2 for n in names)])
     interval = f"{100 * rows[0][1].confidence:.0f} % interval" if rows else ""
-    lines = [Text(f"{f'ratio to {base}':<{width}}  {'':>7}  {interval:^17}", style="bold")]
+    lines = [Text(f"{f'ratio to {base}':<{width}}  {'':>7}  {interval:^17}".rstrip(), style="bold")]
     shown = ""
     for (label, v), name in zip(rows, names, strict=True):
         if len(arms) > 1 and label != shown:

@@ -21,6 +21,9 @@ from kilter_lab.runner import Runner
 
 OK = "ok"
 
+WORTH_TELLING = 0.05
+"""Share of the runs from which their own warnings are passed on."""
+
 
 @dataclass(frozen=True)
 class Observation:
@@ -75,10 +78,14 @@ class Bench:
         return found
 
     def run_warnings(self) -> list[str]:
-        """Each kind of warning once, in order, with the number of runs that it is about."""
+        """Each kind of warning once, in order, with the number of runs that it is about.
+
+        What a few runs among many say belongs to them, not to the whole.
+        """
         return [
             texts[0] if len(texts) == 1 else f"{texts[0]} (so or alike in {len(texts)} runs)"
             for texts in self.warned.values()
+            if len(texts) >= WORTH_TELLING * self.runs_made
         ]
 
     def seconds_a_run(self) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kilter_lab import stats
 from kilter_lab.errors import LabError
 from kilter_lab.ledger import Plan
-from kilter_lab.wording import duration, percent
+from kilter_lab.wording import count, duration, percent
 
 DEFAULT_TRIALS = 60
 """Trials where neither trials nor time were asked for."""
@@ -114,17 +114,19 @@ def sizes(plan: Plan, left_s: float) -> Sizes:
     )
 
 
-def told(plan: Plan, left_s: float, knobs: int) -> str:
-    """The plan in a sentence or two."""
-    confirm = max(2, sizes(plan, left_s).confirm // 4) if not math.isfinite(left_s) else (
-        max(2, int((1 - SEARCH - RACE - PRUNE) * left_s / plan.run_s) // 4)
-    )  # fmt: skip
-    confirm = min(confirm, MOST_CONFIRM)
+def told(plan: Plan, left_s: float, knobs: int, seed: int) -> list[str]:
+    """The plan in two lines."""
+    if math.isfinite(left_s):
+        total = left_s
+        confirm = int((1 - SEARCH - RACE - PRUNE) * left_s / plan.run_s) // 4
+    else:
+        total = 2 * plan.pairs * plan.trials * plan.run_s / SEARCH
+        confirm = sizes(plan, left_s).confirm // 4
+    confirm = max(FEWEST_CONFIRM, min(MOST_CONFIRM, confirm))
     effect = math.expm1(stats.detectable(plan.noise, confirm)) * 100
-    total = plan.trials * 2 * plan.pairs * plan.run_s / SEARCH
-    return (
-        f"A run takes {duration(plan.run_s)} and varies by {percent(plan.noise * 100)} %. "
-        f"About {plan.trials} trials over {knobs} knobs, then up to {confirm} blocks to confirm: "
-        f"effects of {percent(effect)} % and more will show. "
-        f"About {duration(left_s if math.isfinite(left_s) else total)}."
-    )
+    return [
+        f"A run takes {duration(plan.run_s)} and varies by {percent(plan.noise * 100)} % "
+        f"(seed {seed}).",
+        f"About {count(plan.trials, 'trial')} over {count(knobs, 'knob')}, up to {confirm} blocks "
+        f"to confirm: effects from {percent(effect)} % on will show. About {duration(total)}.",
+    ]

@@ -13,12 +13,14 @@ import math
 from dataclasses import dataclass, field
 
 from kilter_lab import stats
+from kilter_lab.console import Bar
 from kilter_lab.effects import Effects
 from kilter_lab.ledger import Block
 from kilter_lab.messages import Settings
 from kilter_lab.session import Session
 from kilter_lab.space import Point
 from kilter_lab.study import Dropped
+from kilter_lab.wording import count
 
 WINNER = "winner"
 
@@ -57,17 +59,16 @@ class Pruning:
     """Log loss given away, as estimated."""
     variance: float = 0.0
     """Of that estimate."""
+    _bar: Bar = field(default_factory=lambda: Bar(None, None))
 
     def run(self) -> None:
         """Try the doubtful knobs together, then the others but for the strongest."""
         if len(self.settings) < 2:
             return
-        doubtful, others = self._groups()
-        with self.session.console.progress("prune", len(self.settings)) as bar:
-            for group in (doubtful, others):
+        with self.session.console.progress("prune", self.runs) as self._bar:
+            for group in self._groups():
                 if group:
                     self._try(group)
-                bar.at(len(doubtful))
 
     def _groups(self) -> tuple[list[str], list[str]]:
         """Knobs whose gain may well be luck, and the rest without the strongest; weakest first."""
@@ -101,6 +102,7 @@ class Pruning:
             )
             self.blocks.append(block)
             self.runs -= 4
+            self._bar.at(len(self.blocks) * 4, f"{count(len(self.settings), 'knob')} left")
             found = self.session.costs([block], WINNER, arm)
             if not found:  # It does not even run without them.
                 return False

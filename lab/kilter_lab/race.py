@@ -12,6 +12,7 @@ from kilter_lab import stats
 from kilter_lab.ledger import Block
 from kilter_lab.messages import Settings
 from kilter_lab.session import BASE, Session
+from kilter_lab.wording import count
 
 PROMISING = 0.8
 """One-sided confidence that the race's winner gains anything, below which nothing is confirmed."""
@@ -63,7 +64,10 @@ def race(session: Session, candidates: list[Settings], runs: int) -> Raced | Non
                 if blocks and not session.fits(2 * (len(field) + 1)):
                     break
                 blocks.append(session.block("race", len(blocks), {BASE: {}, **field}))
-                bar.at((i + (k + 1) / _blocks_of_round(runs, rounds, i)) / len(rounds))
+                bar.at(
+                    (i + (k + 1) / _blocks_of_round(runs, rounds, i)) / len(rounds),
+                    f"{count(len(field), 'candidate')} left",
+                )
     last = list(_best(session, field, blocks, 2))
     if not last:
         return None

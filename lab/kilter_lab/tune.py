@@ -181,7 +181,8 @@ def make_plan(session: Session) -> Plan:
         session.ledger.write("plan", plan)
     session.plan = plan
     session.bench.options = msgspec.structs.replace(session.bench.options, timeout_s=plan.timeout_s)
-    session.console.note(planning.told(plan, session.left_s(), len(session.space.axes)))
+    for line in planning.told(plan, session.left_s(), len(session.space.axes), session.head.seed):
+        session.console.note(line)
     return plan
 
 

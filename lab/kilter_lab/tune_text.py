@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import msgspec
 from rich.text import Text
@@ -85,6 +86,8 @@ def next_steps(request: TuneRequest, data: StudyData) -> list[Text]:
                 f"{shlex.join(data.command)}",
             )
         )
-    steps.append(("all of it", f"kilter report {data.name}"))
+    usual = f"sqlite:///{Path(request.state_dir).parent / 'studies.db'}"
+    where = "" if request.storage == usual else f" --storage {shlex.quote(request.storage)}"
+    steps.append(("all of it", f"kilter report {data.name}{where}"))
     width = max(len(what) for what, _ in steps)
     return [Text.assemble((f"{what:<{width}}  ", "dim"), (step, "cyan")) for what, step in steps]

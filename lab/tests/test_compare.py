@@ -58,7 +58,7 @@ def test_a_gain_is_told_in_one_sentence() -> None:
     assert last.endswith(" %, 10 blocks).")
     gain = float(last.split()[2])
     assert gain == pytest.approx(10, abs=3)
-    assert "10 blocks of 4 interleaved runs, about 20 s" in err
+    assert "10 blocks of 4 interleaved runs, about 20 s (seed 5)" in err
 
 
 def test_the_text_without_noise() -> None:
@@ -69,19 +69,18 @@ def test_the_text_without_noise() -> None:
     assert status == 0
     assert out.splitlines() == [
         "Base: current  (work hard)",
-        "  wall (median ± σ):              500.0 ms ±     0.0 ms"
-        "    [user: 300.0 ms, sys: 150.0 ms]",
-        "  range (min … max):              500.0 ms …   500.0 ms    20 runs",
-        "  major faults (median ± σ):             0 ±          0",
-        "  requests (median ± σ):         200.0 1/s ±    0.0 1/s",
+        "  wall (median ± σ):            500.0 ms ±     0.0 ms    [user: 300.0 ms, sys: 150.0 ms]",
+        "  range (min … max):            500.0 ms …   500.0 ms    20 runs",
+        "  major faults (median ± σ):           0 ±          0",
+        "  requests (median ± σ):       200.0 1/s ±    0.0 1/s",
         "",
         "Arm 1: vm.swappiness=10",
-        "  wall (median ± σ):              250.0 ms ±     0.0 ms    [user: 150.0 ms, sys: 75.0 ms]",
-        "  range (min … max):              250.0 ms …   250.0 ms    20 runs",
-        "  major faults (median ± σ):             0 ±          0",
-        "  requests (median ± σ):         400.0 1/s ±    0.0 1/s",
+        "  wall (median ± σ):            250.0 ms ±     0.0 ms    [user: 150.0 ms, sys: 75.0 ms]",
+        "  range (min … max):            250.0 ms …   250.0 ms    20 runs",
+        "  major faults (median ± σ):           0 ±          0",
+        "  requests (median ± σ):       400.0 1/s ±    0.0 1/s",
         "",
-        "ratio to current             95 % interval  ",
+        "ratio to current             95 % interval",
         "  wall              0.500    0.500 … 0.500    better",
         "  requests          2.000    2.000 … 2.000    better",
         "",
