@@ -77,10 +77,8 @@ def test_short_runs_at_once_all_restore(machine: Root) -> None:
     args = ("run", "--set", "vm.swappiness=10", "--", "true")
     with ThreadPoolExecutor(6) as pool:
         done = list(pool.map(lambda _: machine(*args), range(24)))
-    # A plain file, unlike a kernel's, is empty for a moment while it is written.
-    refusals = ("another experiment is running", "swappiness is empty")
     for result in done:
-        assert result.returncode == 0 or any(why in result.stderr for why in refusals), result
+        assert result.returncode == 0 or "another experiment is running" in result.stderr, result
     assert any(result.returncode == 0 for result in done)
     assert machine.settings() == before
     assert machine.layers() == []

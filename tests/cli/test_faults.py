@@ -16,6 +16,7 @@ VALUES = {
     "vm.dirty_ratio": "30",
     "block.vda.nr_requests": "64",
     "sched.nr_migrate": "8",
+    "sched.base_slice_ns": "3000000",
 }
 RUN = ["run", *(word for knob, value in VALUES.items() for word in ("--set", f"{knob}={value}"))]
 

@@ -223,9 +223,13 @@ impl Files for Kernel {
     }
 
     fn write(&self, path: &KernelPath, text: &str) -> Result<(), FileError> {
-        // O_TRUNC means nothing to procfs and sysfs; a plain file of a test root needs it.
-        let mut file = self.open(path, OFlags::WRONLY | OFlags::TRUNC)?;
+        let mut file = self.open(path, OFlags::WRONLY)?;
         match file.write(text.as_bytes()) {
+            // A plain file of another root may have held a longer text. Cut afterwards and not
+            // before, so that it is never empty, not even for a kilter that is killed in between.
+            Ok(count) if count == text.len() && self.root != Path::new("/") => file
+                .set_len(text.len() as u64)
+                .map_err(|error| self.io_error(path, &error, true)),
             Ok(count) if count == text.len() => Ok(()),
             Ok(_) => Err(FileError {
                 path: path.to_string(),
