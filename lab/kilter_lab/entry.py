@@ -6,6 +6,7 @@ Exit status: 0 done, 1 the answer is no, 2 an error, 130 after Ctrl-C (128 + sig
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
@@ -48,10 +49,12 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
 def _decode(argv: Sequence[str]) -> LabRequest:
     if len(argv) != 2:
         raise RequestError(
-            "kilter_lab takes one argument, a request as JSON", "kilter compare --help"
+            "kilter_lab takes one argument, a request as JSON or -", "kilter compare --help"
         )
+    # The kernel takes no single argument above 128 KiB; a hundred knobs with their reasons are more.
+    text = sys.stdin.read() if argv[1] == "-" else argv[1]
     try:
-        request: LabRequest = msgspec.json.decode(argv[1], type=LabRequest)
+        request: LabRequest = msgspec.json.decode(text, type=LabRequest)
     except msgspec.MsgspecError as error:
         raise RequestError(f"the request cannot be read: {error}") from error
     return request

@@ -134,9 +134,10 @@ def recorded_ending(session: Session) -> Iterator[None]:
             ),
         )
         session.ledger.write("seconds", session.spent_s())
-        session.console.hint(
-            f"the same command goes on with study {session.ledger.name} where it stopped"
-        )
+        if session.ledger.begun():
+            session.console.hint(
+                f"the same command goes on with study {session.ledger.name} where it stopped"
+            )
         raise
 
 

@@ -9,14 +9,16 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import optuna
 import synthetic
+from optuna.samplers import TPESampler
 from planted import Planted
 
 from kilter_lab.console import Console
-from kilter_lab.ledger import open_storage
+from kilter_lab.ledger import open_storage, quiet
 from kilter_lab.messages import LabContext, Settings, TuneRequest
 from kilter_lab.opening import open_study
-from kilter_lab.space import Point, Space, build
+from kilter_lab.space import build
 from kilter_lab.tune import conclude, open_session
 
 
@@ -79,28 +81,22 @@ def run_study(
 
 
 def seed_script(response: Planted, seed: int, noise: synthetic.Noise, runs: int) -> Study:
-    """One run per random setting and one of the default; the best run wins if it beats that one.
+    """One run per setting that Optuna's sampler proposes, one of the default; the best run wins.
 
-    Random sampling stands for the script's sampler: most of its lead over the default is luck
-    either way.
+    The sampler is what ``create_study()`` gave when such scripts were written: univariate TPE.
     """
     rng = random.Random(f"script {seed}")
     space, _ = build(request(seed))
+    quiet()
+    study = optuna.create_study(sampler=TPESampler(seed=rng.getrandbits(31), multivariate=False))
     default = math.exp(noise.draw(rng)[0])
     best, settings = default, Settings()
     for _ in range(runs - 1):
-        tried = space.settings(random_point(space, rng))
+        trial = study.ask(space.distributions())
+        tried = space.settings(trial.params)
         wall = math.exp(response(tried) + noise.draw(rng)[0])
+        study.tell(trial, wall)
         if wall < best:
             best, settings = wall, tried
     gain = 1 - best / default
     return Study("better", runs, -math.expm1(response(settings)), gain, gain, len(settings))
-
-
-def random_point(space: Space, rng: random.Random) -> Point:
-    """Every knob drawn evenly over its search range."""
-    point: Point = {}
-    for axis in space.axes:
-        choices = getattr(axis, "values", None)
-        point[axis.name] = rng.choice(choices) if choices else axis.at(rng.random())  # type: ignore[attr-defined]
-    return point

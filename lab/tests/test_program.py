@@ -18,11 +18,14 @@ LAB = FAKE.parent.parent
 WALL = {"name": "wall_s", "source": {"from": "record", "field": "wall_s"}, "unit": "s"}
 
 
-def lab(request: object, plan: dict[str, object], **env: str) -> subprocess.CompletedProcess[str]:
+def lab(
+    request: object, plan: dict[str, object], stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
     text = request if isinstance(request, str) else json.dumps(request)
     return subprocess.run(
         [sys.executable, "-m", "kilter_lab", text],
-        env={**os.environ, "PYTHONPATH": str(LAB), "FAKE_KILTER": json.dumps(plan), **env},
+        env={**os.environ, "PYTHONPATH": str(LAB), "FAKE_KILTER": json.dumps(plan)},
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=120,
@@ -128,6 +131,15 @@ def test_what_is_no_request(text: str) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("error: the request cannot be read: ")
     assert "Traceback" not in done.stderr
+
+
+def test_a_request_too_long_for_an_argument_comes_by_standard_input(tmp_path: Path) -> None:
+    long = tune(tmp_path, trials=8)
+    for knob in long["knobs"]:
+        knob["spec"]["why"] = "because " * 2500
+    assert len(json.dumps(long)) > 128 * 1024
+    done = lab("-", FASTER, stdin=json.dumps(long))
+    assert done.returncode == 0, done.stderr
 
 
 def test_optuna_is_not_imported_for_compare() -> None:
