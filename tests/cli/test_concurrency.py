@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -165,17 +166,12 @@ def test_a_dead_experiment_does_not_block_the_next(machine: Root, tmp_path: Path
 
 def test_a_lock_that_somebody_holds_is_waited_for(machine: Root) -> None:
     assert machine("revert").returncode == 0
-    lock = machine.path / "run/kilter/lock"
-    with (
-        subprocess.Popen(
-            ["flock", lock, "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-        ) as holder,
-        started("apply", "low", root=machine.path) as child,
-    ):
-        with pytest.raises(subprocess.TimeoutExpired):
-            child.wait(0.5)
-        assert machine.get("vm.swappiness") == "60"
-        assert holder.stdin is not None
-        holder.stdin.close()
-        assert finish(child).returncode == 0
+    with (machine.path / "run/kilter/lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with started("apply", "low", root=machine.path) as child:
+            with pytest.raises(subprocess.TimeoutExpired):
+                child.wait(0.5)
+            assert machine.get("vm.swappiness") == "60"
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            assert finish(child).returncode == 0
     assert machine.get("vm.swappiness") == "10"
