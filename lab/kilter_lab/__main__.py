@@ -1,7 +1,7 @@
-"""``python3 -I -m kilter_lab REQUEST_JSON``: see :mod:`kilter_lab.entry`."""
+"""``python3 -I -m kilter_lab < REQUEST_JSON``: see :mod:`kilter_lab.entry`."""
 
 import sys
 
 from kilter_lab.entry import main
 
-sys.exit(main(sys.argv))
+sys.exit(main())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
@@ -19,13 +18,13 @@ from kilter_lab.messages import CompareRequest, LabRequest, ReportRequest, TuneR
 from kilter_lab.runner import BatchRunner
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the one request that ``argv`` holds."""
+def main() -> int:
+    """Run the one request that standard input holds."""
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGHUP, _end)
     console = Console()
     try:
-        return _dispatch(_decode(argv), console)
+        return _dispatch(_decode(sys.stdin.buffer.read()), console)
     except ToldError:
         return 2
     except LabError as error:
@@ -46,13 +45,7 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
     raise Ended(number)
 
 
-def _decode(argv: Sequence[str]) -> LabRequest:
-    if len(argv) != 2:
-        raise RequestError(
-            "kilter_lab takes one argument, a request as JSON or -", "kilter compare --help"
-        )
-    # The kernel takes no single argument above 128 KiB; a hundred knobs with their reasons are more.
-    text = sys.stdin.read() if argv[1] == "-" else argv[1]
+def _decode(text: bytes) -> LabRequest:
     try:
         request: LabRequest = msgspec.json.decode(text, type=LabRequest)
     except msgspec.MsgspecError as error:

@@ -1,4 +1,4 @@
-"""The package as a program: ``python -m kilter_lab REQUEST`` with a stand-in for the binary."""
+"""The package as a program: ``python -m kilter_lab < REQUEST`` with a stand-in for the binary."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ LAB = FAKE.parent.parent
 WALL = {"name": "wall_s", "source": {"from": "record", "field": "wall_s"}, "unit": "s"}
 
 
-def lab(
-    request: object, plan: dict[str, object], stdin: str | None = None
-) -> subprocess.CompletedProcess[str]:
+def lab(request: object, plan: dict[str, object]) -> subprocess.CompletedProcess[str]:
     text = request if isinstance(request, str) else json.dumps(request)
     return subprocess.run(
-        [sys.executable, "-m", "kilter_lab", text],
+        [sys.executable, "-m", "kilter_lab"],
         env={**os.environ, "PYTHONPATH": str(LAB), "FAKE_KILTER": json.dumps(plan)},
-        input=stdin,
+        input=text,
         capture_output=True,
         text=True,
         timeout=120,
@@ -133,12 +131,12 @@ def test_what_is_no_request(text: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_request_too_long_for_an_argument_comes_by_standard_input(tmp_path: Path) -> None:
+def test_a_request_longer_than_any_argument(tmp_path: Path) -> None:
     long = tune(tmp_path, trials=8)
     for knob in long["knobs"]:
         knob["spec"]["why"] = "because " * 2500
     assert len(json.dumps(long)) > 128 * 1024
-    done = lab("-", FASTER, stdin=json.dumps(long))
+    done = lab(long, FASTER)
     assert done.returncode == 0, done.stderr
 
 

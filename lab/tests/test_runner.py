@@ -145,12 +145,17 @@ def test_the_program_ends_clean_on_a_signal(
         "region_percent": 1.0,
     }  # fmt: skip
     child = subprocess.Popen(
-        [sys.executable, "-m", "kilter_lab", json.dumps(request)],
+        [sys.executable, "-m", "kilter_lab"],
         env={**os.environ, "PYTHONPATH": str(LAB)},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
+    assert child.stdin is not None
+    child.stdin.write(json.dumps(request).encode())
+    child.stdin.close()
+    child.stdin = None
     wait_for(lambda: log.exists() and log.read_text().count("\n") > 4)
     os.killpg(child.pid, number)
     second = threading.Timer(0.5, os.killpg, (child.pid, number))

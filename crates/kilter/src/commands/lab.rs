@@ -7,6 +7,9 @@ use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
 use crate::say;
 use kilter_api::{CompareRequest, LabContext, LabRequest, ReportRequest, RunOptions, TuneRequest};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::io::{self, Seek, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,13 +28,18 @@ pub fn interpreter() -> Result<PathBuf, Failure> {
     }
 }
 
-/// Becomes the lab.
+/// Becomes the lab, which reads the request from its standard input: a hundred knobs with their
+/// reasons are longer than the kernel lets an argument be.
 fn ask(request: &LabRequest) -> Outcome {
     let python = interpreter()?;
+    let file = memfd_create("kilter-request", MemfdFlags::CLOEXEC).map_err(io::Error::from)?;
+    let mut text = File::from(file);
+    text.write_all(&serde_json::to_vec(request)?)?;
+    text.rewind()?;
     // -I: nothing is imported from the working directory or the user's site, which matters to root.
     let error = Command::new(&python)
         .args(["-I", "-m", "kilter_lab"])
-        .arg(serde_json::to_string(request)?)
+        .stdin(text)
         .exec();
     Err(Failure::new(format!("{}: {error}", python.display())))
 }
