@@ -72,7 +72,7 @@ def compare(request: CompareRequest, runner: Runner, console: Console) -> int:
     if request.export is not None:
         write_export(Path(request.export), comparison, raw_runs(measured))
     keep_evidence(request, bench, comparison, console)
-    return exit_status(comparison, request.require_better)
+    return exit_status(comparison, request.question.require_better)
 
 
 def check_export(path: Path) -> None:
@@ -129,7 +129,7 @@ def judge(request: CompareRequest, bench: Bench, measured: Measured) -> Comparis
         base=results[0],
         arms=results[1:],
         blocks=request.blocks,
-        region_percent=request.region_percent,
+        region_percent=request.question.region_percent,
         seed=request.context.seed,
         machine=bench.machine,
         warnings=_warnings(request, bench, measured),
@@ -166,7 +166,7 @@ def _verdict(
             raise WorkloadError(f"no block of {label} came through without a failed run")
         return None
     try:
-        return stats.verdict(metric.name, metric.direction, blocks, request.region_percent)
+        return stats.verdict(metric.name, metric.direction, blocks, request.question.region_percent)
     except stats.NotPositiveError:
         if decides:
             raise
@@ -178,7 +178,7 @@ def _sentence(request: CompareRequest, measured: Measured, index: int, result: A
     logs = [
         stats.log_ratio(b, a, deciding.name) for b, a in measured.good_blocks(index, deciding.name)
     ]
-    more = stats.blocks_to_tell(logs, request.region_percent)
+    more = stats.blocks_to_tell(logs, request.question.region_percent)
     return wording.sentence(result.verdicts[0], deciding, result.label, request.base.label, more)
 
 

@@ -256,6 +256,8 @@ class VerdictRecord(msgspec.Struct):
     blocks: int
     base_median: float
     arm_median: float
+    looks: int = 1
+    more_blocks: int | None = None
 
 
 class Evidence(msgspec.Struct, omit_defaults=True):
@@ -269,7 +271,12 @@ class Evidence(msgspec.Struct, omit_defaults=True):
     arm: Settings
     verdict: VerdictRecord
     base: Settings = {}
+    old: Settings = {}
     study: str = ""
+    workload: str = ""
+    runs: int = 0
+    cpu: str = ""
+    version: str = ""
 
 
 class ProfileValue(msgspec.Struct, omit_defaults=True):
@@ -311,7 +318,7 @@ class LabContext(msgspec.Struct):
 
 
 class RunOptions(msgspec.Struct):
-    """How runs are made; the first metric decides."""
+    """How runs are made; the first metrics decide, see :class:`Question`."""
 
     metrics: list[Metric]
     prepare: list[str] = []
@@ -329,6 +336,25 @@ class Arm(msgspec.Struct):
     settings: Settings = {}
 
 
+class Guard(msgspec.Struct, frozen=True):
+    """A limit on a metric's change against the base: ``p99 <= +5%``."""
+
+    metric: str
+    bound: Literal["at-most", "at-least"]
+    percent: float
+
+
+class Question(msgspec.Struct):
+    """What is asked of the numbers."""
+
+    alpha: float = 0.05
+    detect_percent: float = 2.0
+    region_percent: float = 1.0
+    objectives: int = 1
+    guards: list[Guard] = []
+    require_better: bool = False
+
+
 class CompareRequest(msgspec.Struct, tag_field="ask", tag="compare"):
     """``kilter compare``."""
 
@@ -336,9 +362,12 @@ class CompareRequest(msgspec.Struct, tag_field="ask", tag="compare"):
     options: RunOptions
     base: Arm
     arms: list[Arm]
-    blocks: int
-    region_percent: float
-    require_better: bool = False
+    question: Question
+    old: Settings = {}
+    workload: str = ""
+    blocks: int | None = None
+    max_runs: int | None = None
+    budget_s: float | None = None
     export: str | None = None
 
 
@@ -352,14 +381,50 @@ class TuneRequest(msgspec.Struct, tag_field="ask", tag="tune"):
     state_dir: str
     command: list[str]
     knobs: list[Knob]
-    region_percent: float
+    question: Question
+    workload: str = ""
+    evidence: list[Evidence] = []
     fixed: Settings = {}
     at_most: list[tuple[str, str]] = []
     known: dict[str, str] = {}
     trials: int | None = None
     budget_s: float | None = None
     report: str | None = None
-    require_better: bool = False
+
+
+class AuditLine(msgspec.Struct):
+    """One line of an audited profile."""
+
+    knob: str
+    old: str
+    new: str
+    why: str = ""
+
+
+class AuditRequest(msgspec.Struct, tag_field="ask", tag="audit"):
+    """``kilter audit``."""
+
+    context: LabContext
+    options: RunOptions
+    profile: str
+    lines: list[AuditLine]
+    command: list[str]
+    question: Question
+    left_out: list[tuple[str, str]] = []
+    workload: str = ""
+    max_runs: int | None = None
+    budget_s: float | None = None
+
+
+class SelftestRequest(msgspec.Struct, tag_field="ask", tag="selftest"):
+    """``kilter selftest``."""
+
+    context: LabContext
+    options: RunOptions
+    command: list[str]
+    question: Question
+    runs: int
+    budget_s: float | None = None
 
 
 class ReportRequest(msgspec.Struct, tag_field="ask", tag="report"):
@@ -372,4 +437,4 @@ class ReportRequest(msgspec.Struct, tag_field="ask", tag="report"):
     output: str | None = None
 
 
-LabRequest = CompareRequest | TuneRequest | ReportRequest
+LabRequest = CompareRequest | TuneRequest | AuditRequest | SelftestRequest | ReportRequest

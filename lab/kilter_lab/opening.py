@@ -50,7 +50,7 @@ def make_head(request: TuneRequest, space: Space) -> Head:
         options=request.options,
         knobs=_knobs(request, space),
         fixed=request.fixed,
-        region_percent=request.region_percent,
+        region_percent=request.question.region_percent,
         seed=request.context.seed,
         created=now_text(),
     )

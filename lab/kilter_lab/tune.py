@@ -52,7 +52,7 @@ def tune(request: TuneRequest, runner: Runner, console: Console) -> int:
         data = study_data(ledger)
     show(request, data, console)
     better = data.ending == "better"
-    return 1 if request.require_better and not better else 0
+    return 1 if request.question.require_better and not better else 0
 
 
 def ended(ledger: Ledger, request: TuneRequest) -> bool:

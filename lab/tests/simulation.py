@@ -16,7 +16,7 @@ from planted import Planted
 
 from kilter_lab.console import Console
 from kilter_lab.ledger import open_storage, quiet
-from kilter_lab.messages import LabContext, Settings, TuneRequest
+from kilter_lab.messages import LabContext, Question, Settings, TuneRequest
 from kilter_lab.opening import open_study
 from kilter_lab.space import build
 from kilter_lab.tune import conclude, open_session
@@ -46,7 +46,7 @@ def request(seed: int, trials: int | None = 60, **changes: object) -> TuneReques
         "state_dir": str(Path(tempfile.gettempdir())),
         "command": ["work"],
         "knobs": synthetic.knobs(),
-        "region_percent": 1.0,
+        "question": Question(),
         "at_most": [("vm.dirty_background_ratio", "vm.dirty_ratio")],
         "trials": trials,
         **changes,

@@ -28,7 +28,7 @@ def request(**changes: object) -> m.CompareRequest:
         "base": m.Arm("current", ["work", "hard"]),
         "arms": [m.Arm("vm.swappiness=10", ["work", "hard"], {"vm.swappiness": "10"})],
         "blocks": 10,
-        "region_percent": 1.0,
+        "question": m.Question(),
         **changes,
     }
     return m.CompareRequest(**chosen)  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def test_the_text_without_noise() -> None:
     [(-0.1, False, 1), (0.0, False, 0), (0.0, True, 1), (0.1, True, 0)],
 )
 def test_exit_status(gain: float, required: bool, status: int) -> None:
-    assert run(request(require_better=required), machine(gain))[0] == status
+    assert run(request(question=m.Question(require_better=required)), machine(gain))[0] == status
 
 
 def test_one_worse_arm_among_many_is_a_no() -> None:

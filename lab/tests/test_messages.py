@@ -58,7 +58,8 @@ def test_every_kind_of_outcome_and_request_occurs() -> None:
     requests = [msgspec.json.decode(p.read_bytes(), type=messages.LabRequest)
                 for p in SAMPLES.glob("lab-request.*")]  # fmt: skip
     assert {type(r) for r in requests} == {
-        messages.CompareRequest, messages.TuneRequest, messages.ReportRequest,
+        messages.CompareRequest, messages.TuneRequest, messages.AuditRequest,
+        messages.SelftestRequest, messages.ReportRequest,
     }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def compare(**changes: Any) -> dict[str, Any]:
         "base": {"label": "current", "command": ["work"]},
         "arms": [{"label": "k=1", "command": ["work"], "settings": {"k": "1"}}],
         "blocks": 5,
-        "region_percent": 1.0,
+        "question": {},
         **changes,
     }
 
@@ -58,7 +58,7 @@ def tune(tmp_path: Path, **changes: Any) -> dict[str, Any]:
         "state_dir": str(tmp_path),
         "command": ["work", "hard"],
         "knobs": msgspec.to_builtins(knobs()),
-        "region_percent": 1.0,
+        "question": {},
         "trials": 24,
         **changes,
     }
@@ -192,7 +192,7 @@ def test_tune_end_to_end(tmp_path: Path) -> None:
 
 def test_tune_without_any_effect(tmp_path: Path) -> None:
     """An ending like any other; 1 where *better* is required."""
-    done = lab(tune(tmp_path, require_better=True), {"noise": 0.02})
+    done = lab(tune(tmp_path, question={"require_better": True}), {"noise": 0.02})
     assert done.returncode == 1, done.stderr
     assert "No setting " in done.stdout
     assert "kilter apply" not in done.stdout

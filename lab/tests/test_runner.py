@@ -142,7 +142,7 @@ def test_the_program_ends_clean_on_a_signal(
         "base": {"label": "current", "command": ["work"]},
         "arms": [{"label": "a", "command": ["work"], "settings": {"k": "1"}}],
         "blocks": 100,
-        "region_percent": 1.0,
+        "question": {},
     }  # fmt: skip
     child = subprocess.Popen(
         [sys.executable, "-m", "kilter_lab"],

@@ -34,9 +34,7 @@ def gain(settings: m.Settings) -> float:
 
 @pytest.fixture
 def asked(tmp_path: Path) -> m.TuneRequest:
-    return request(
-        1, 24, storage=f"sqlite:///{tmp_path}/s.db", state_dir=str(tmp_path), region_percent=1.0
-    )
+    return request(1, 24, storage=f"sqlite:///{tmp_path}/s.db", state_dir=str(tmp_path))
 
 
 def change(of: m.TuneRequest, **changes: object) -> m.TuneRequest:
@@ -107,7 +105,7 @@ def test_nothing_helps_is_an_ending(asked: m.TuneRequest) -> None:
 
 def test_required_better_is_exit_1(asked: m.TuneRequest) -> None:
     hurts = Machine(lambda s: 0.05 * len(s), 1)
-    assert go(change(asked, require_better=True), hurts)[0] == 1
+    assert go(change(asked, question=m.Question(require_better=True)), hurts)[0] == 1
 
 
 def test_a_metric_where_more_is_better(asked: m.TuneRequest) -> None:

@@ -1,12 +1,12 @@
 //! Requests that the binary hands to the Python lab. The binary has checked every name, range and
 //! number in them; the lab parses no command line and reads no catalog.
 
-use crate::{Knob, Metric, Settings};
+use crate::{Evidence, Knob, Metric, Settings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the lab is asked to do; the only argument of `python3 -I -m kilter_lab`.
+/// What the lab is asked to do; the standard input of `python3 -I -m kilter_lab`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub enum LabRequest {
@@ -14,6 +14,10 @@ pub enum LabRequest {
     Compare(CompareRequest),
     /// `kilter tune`.
     Tune(Box<TuneRequest>),
+    /// `kilter audit`.
+    Audit(Box<AuditRequest>),
+    /// `kilter selftest`.
+    Selftest(SelftestRequest),
     /// `kilter report`.
     Report(ReportRequest),
 }
@@ -38,7 +42,8 @@ pub struct LabContext {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunOptions {
-    /// Metrics, the one that decides first.
+    /// Metrics: first those that decide (see `Question::objectives`), then those that are guarded or
+    /// only shown.
     pub metrics: Vec<Metric>,
     /// Executed before each run, outside the measurement.
     #[serde(default)]
@@ -57,6 +62,50 @@ pub struct RunOptions {
     pub cpus: Option<String>,
 }
 
+/// What is asked of the numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// Chance that any verdict *better* or *worse* is given where nothing differs, above 0 to 0.5;
+    /// shared by all arms and deciding metrics.
+    pub alpha: f64,
+    /// Smallest effect of interest in percent: plans how many runs are made, never moves a verdict.
+    pub detect_percent: f64,
+    /// Half-width of the region of equivalence in percent.
+    pub region_percent: f64,
+    /// The first so many metrics decide; at least 1.
+    pub objectives: u32,
+    /// Limits that a better arm has to keep.
+    #[serde(default)]
+    pub guards: Vec<Guard>,
+    /// Exit 1 unless every arm is better.
+    #[serde(default)]
+    pub require_better: bool,
+}
+
+/// A limit on a metric's change against the base (`p99 <= +5%`): kept only if the bad end of the
+/// interval is within it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Guard {
+    /// The metric's name, one of `RunOptions::metrics`.
+    pub metric: String,
+    /// Which side is allowed.
+    pub bound: Bound,
+    /// The limit of the change in percent of the base's value, above -100.
+    pub percent: f64,
+}
+
+/// Side of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// `<=`: for metrics of which less is better.
+    AtMost,
+    /// `>=`: for metrics of which more is better.
+    AtLeast,
+}
+
 /// What is compared: values and a command, with a name for people.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -71,7 +120,7 @@ pub struct Arm {
 }
 
 /// `kilter compare`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CompareRequest {
     /// How to reach the binary.
@@ -82,20 +131,30 @@ pub struct CompareRequest {
     pub base: Arm,
     /// One or more others.
     pub arms: Vec<Arm>,
-    /// Blocks of interleaved runs.
-    pub blocks: u32,
-    /// Half-width of the region of equivalence in percent.
-    pub region_percent: f64,
-    /// Exit 1 unless every arm is better.
+    /// What is asked of the numbers.
+    pub question: Question,
+    /// Values that the arms' knobs have now.
     #[serde(default)]
-    pub require_better: bool,
+    pub old: Settings,
+    /// Workload of the catalog, or empty for a command.
+    #[serde(default)]
+    pub workload: String,
+    /// Exactly so many blocks; absent: until the verdicts are in.
+    #[serde(default)]
+    pub blocks: Option<u32>,
+    /// At most so many runs of all arms together.
+    #[serde(default)]
+    pub max_runs: Option<u32>,
+    /// End by seconds.
+    #[serde(default)]
+    pub budget_s: Option<f64>,
     /// Where to write the raw runs (`.csv` or `.json`); absent for nowhere.
     #[serde(default)]
     pub export: Option<String>,
 }
 
 /// `kilter tune`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TuneRequest {
     /// How to reach the binary.
@@ -127,14 +186,81 @@ pub struct TuneRequest {
     /// End of everything by seconds.
     #[serde(default)]
     pub budget_s: Option<f64>,
-    /// Half-width of the region of equivalence in percent.
-    pub region_percent: f64,
+    /// What is asked of the numbers.
+    pub question: Question,
+    /// Workload of the catalog, or empty for a command.
+    #[serde(default)]
+    pub workload: String,
+    /// Verdicts of earlier times on any of these knobs, wherever they were measured.
+    #[serde(default)]
+    pub evidence: Vec<Evidence>,
     /// Where to write the HTML report; absent: beside the study.
     #[serde(default)]
     pub report: Option<String>,
-    /// Exit 1 unless the verdict is better.
+}
+
+/// `kilter audit`: what of a profile carries its effect.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuditRequest {
+    /// How to reach the binary.
+    pub context: LabContext,
+    /// How runs are made.
+    pub options: RunOptions,
+    /// The profile's name.
+    pub profile: String,
+    /// The profile's lines that change something here, in its order.
+    pub lines: Vec<AuditLine>,
+    /// Lines that change nothing here, with the reason, for people.
     #[serde(default)]
-    pub require_better: bool,
+    pub left_out: Vec<(String, String)>,
+    /// The workload's command.
+    pub command: Vec<String>,
+    /// What is asked of the numbers.
+    pub question: Question,
+    /// Workload of the catalog, or empty for a command.
+    #[serde(default)]
+    pub workload: String,
+    /// At most so many runs.
+    #[serde(default)]
+    pub max_runs: Option<u32>,
+    /// End by seconds.
+    #[serde(default)]
+    pub budget_s: Option<f64>,
+}
+
+/// One line of an audited profile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuditLine {
+    /// The knob.
+    pub knob: String,
+    /// Its value now.
+    pub old: String,
+    /// The profile's value.
+    pub new: String,
+    /// The profile's reason.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// `kilter selftest`: how often two equal arms are told apart on this machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SelftestRequest {
+    /// How to reach the binary.
+    pub context: LabContext,
+    /// How runs are made.
+    pub options: RunOptions,
+    /// The workload's command.
+    pub command: Vec<String>,
+    /// What is asked of the numbers.
+    pub question: Question,
+    /// Runs to make; all comparisons are made of them.
+    pub runs: u32,
+    /// End by seconds.
+    #[serde(default)]
+    pub budget_s: Option<f64>,
 }
 
 /// `kilter report`.

@@ -34,16 +34,28 @@ pub struct VerdictRecord {
     pub low: f64,
     /// Upper end of the interval of the ratio.
     pub high: f64,
-    /// Confidence of the interval, 0.95.
+    /// Confidence of the interval: 0.95, or more where several verdicts share the error.
     pub confidence: f64,
     /// Half-width of the region of equivalence in percent.
     pub region_percent: f64,
     /// Blocks that entered it.
     pub blocks: u32,
+    /// How often the blocks were looked at; 1 for a number of blocks fixed before. The interval
+    /// holds for all looks together.
+    #[serde(default = "one")]
+    pub looks: u32,
+    /// More blocks that would probably end an inconclusive comparison; absent where it has ended,
+    /// or no practical number would.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more_blocks: Option<u32>,
     /// Median of the baseline's runs.
     pub base_median: f64,
     /// Median of the arm's runs.
     pub arm_median: f64,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// One line of the evidence file: a verdict with all that it holds for.
@@ -65,7 +77,22 @@ pub struct Evidence {
     pub base: Settings,
     /// The arm's values.
     pub arm: Settings,
-    /// Study that asked, or empty for `compare`.
+    /// What the arm's knobs had before.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    pub old: Settings,
+    /// Workload of the catalog, or empty for a command.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub workload: String,
+    /// Runs of both arms together.
+    #[serde(default)]
+    pub runs: u32,
+    /// The machine's CPU, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cpu: String,
+    /// Version of kilter that judged.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// Study that asked, or empty for `compare` and `audit`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub study: String,
     /// The verdict.

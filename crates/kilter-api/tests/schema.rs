@@ -194,8 +194,29 @@ fn verdict(verdict: Verdict) -> VerdictRecord {
         confidence: 0.95,
         region_percent: 1.0,
         blocks: 10,
+        looks: 7,
+        more_blocks: (verdict == Verdict::Inconclusive).then_some(30),
         base_median: 1.3,
         arm_median: 1.25,
+    }
+}
+
+fn evidence() -> Evidence {
+    Evidence {
+        when: "2026-01-02T03:04:05Z".into(),
+        machine: "9f3c2a10".into(),
+        kernel: "6.12.107-amd64".into(),
+        boot_id: "7c80e8d7-1c12-4174-89b6-c2bab764ccce".into(),
+        command: command(),
+        base: Settings::new(),
+        arm: settings(),
+        old: BTreeMap::from([("vm.swappiness".to_owned(), "60".to_owned())]),
+        study: "make".into(),
+        workload: "hackbench".into(),
+        runs: 40,
+        cpu: "AMD EPYC 7763".into(),
+        version: "0.1.0".into(),
+        verdict: verdict(Verdict::Better),
     }
 }
 
@@ -205,6 +226,21 @@ fn context() -> LabContext {
         batch_options: vec!["--as-root".into()],
         json: false,
         seed: 42,
+    }
+}
+
+fn question() -> Question {
+    Question {
+        alpha: 0.05,
+        detect_percent: 2.0,
+        region_percent: 1.0,
+        objectives: 1,
+        guards: vec![Guard {
+            metric: "p99".into(),
+            bound: Bound::AtMost,
+            percent: 5.0,
+        }],
+        require_better: true,
     }
 }
 
@@ -280,18 +316,7 @@ fn knobs() {
 
 #[test]
 fn verdicts() {
-    let evidence = Evidence {
-        when: "2026-01-02T03:04:05Z".into(),
-        machine: "9f3c2a10".into(),
-        kernel: "6.12.107-amd64".into(),
-        boot_id: "7c80e8d7-1c12-4174-89b6-c2bab764ccce".into(),
-        command: command(),
-        base: Settings::new(),
-        arm: settings(),
-        study: "make".into(),
-        verdict: verdict(Verdict::Better),
-    };
-    message("evidence", &[evidence]);
+    message("evidence", &[evidence()]);
     message(
         "verdict",
         &[Verdict::Worse, Verdict::NoDifference, Verdict::Inconclusive].map(verdict),
@@ -327,9 +352,12 @@ fn lab_requests() {
         options: options(),
         base: arm("current", Settings::new()),
         arms: vec![arm("vm.swappiness=10", settings())],
-        blocks: 10,
-        region_percent: 1.0,
-        require_better: true,
+        question: question(),
+        old: BTreeMap::from([("vm.swappiness".to_owned(), "60".to_owned())]),
+        workload: "hackbench".into(),
+        blocks: Some(10),
+        max_runs: Some(200),
+        budget_s: Some(300.0),
         export: Some("/tmp/runs.csv".into()),
     };
     let present = KnobState::Present {
@@ -350,9 +378,10 @@ fn lab_requests() {
         known: BTreeMap::from([("vm.dirty_ratio".to_owned(), "20".to_owned())]),
         trials: Some(64),
         budget_s: Some(600.0),
-        region_percent: 1.0,
+        question: question(),
+        workload: String::new(),
+        evidence: vec![evidence()],
         report: Some("/tmp/make.html".into()),
-        require_better: false,
     };
     let report = ReportRequest {
         context: context(),
@@ -361,11 +390,38 @@ fn lab_requests() {
         format: ReportFormat::Md,
         output: None,
     };
+    let audit = AuditRequest {
+        context: context(),
+        options: options(),
+        profile: "ktweak".into(),
+        lines: vec![AuditLine {
+            knob: "vm.swappiness".into(),
+            old: "60".into(),
+            new: "10".into(),
+            why: "keep anonymous memory".into(),
+        }],
+        left_out: vec![("sched.tunable_scaling".into(), "not here".into())],
+        command: command(),
+        question: question(),
+        workload: String::new(),
+        max_runs: Some(400),
+        budget_s: None,
+    };
+    let selftest = SelftestRequest {
+        context: context(),
+        options: options(),
+        command: command(),
+        question: question(),
+        runs: 400,
+        budget_s: Some(120.0),
+    };
     message(
         "lab-request",
         &[
             LabRequest::Compare(compare),
             LabRequest::Tune(Box::new(tune)),
+            LabRequest::Audit(Box::new(audit)),
+            LabRequest::Selftest(selftest),
             LabRequest::Report(report),
         ],
     );

@@ -6,7 +6,10 @@ use crate::commands::doctor::other_tuners;
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
 use crate::say;
-use kilter_api::{CompareRequest, LabContext, LabRequest, ReportRequest, RunOptions, TuneRequest};
+use kilter_api::{
+    CompareRequest, LabContext, LabRequest, Question, ReportRequest, RunOptions, Settings,
+    TuneRequest,
+};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -87,6 +90,17 @@ fn warn_of_others(machine: &Machine) {
     }
 }
 
+fn question(verdict: &VerdictArgs) -> Result<Question, Failure> {
+    Ok(Question {
+        alpha: 0.05,
+        detect_percent: 2.0,
+        region_percent: region(verdict)?,
+        objectives: 1,
+        guards: Vec::new(),
+        require_better: verdict.require == Some(Required::Better),
+    })
+}
+
 fn region(verdict: &VerdictArgs) -> Result<f64, Failure> {
     match verdict.region {
         percent if percent > 0.0 && percent < 50.0 => Ok(percent),
@@ -120,9 +134,12 @@ pub fn compare(machine: &Machine, args: &Compare) -> Outcome {
         options,
         base,
         arms,
-        blocks: args.blocks,
-        region_percent: region(&args.verdict)?,
-        require_better: args.verdict.require == Some(Required::Better),
+        question: question(&args.verdict)?,
+        old: Settings::new(),
+        workload: args.workload.clone().unwrap_or_default(),
+        blocks: Some(args.blocks),
+        max_runs: None,
+        budget_s: None,
         export: args.export.as_deref().map(export).transpose()?,
     };
     ask(&LabRequest::Compare(request))
@@ -244,9 +261,10 @@ pub fn tune(machine: &Machine, args: &Tune) -> Outcome {
         known: space.known,
         trials: args.trials,
         budget_s,
-        region_percent: region(&args.verdict)?,
+        question: question(&args.verdict)?,
+        workload: args.workload.clone().unwrap_or_default(),
+        evidence: Vec::new(),
         report: args.report.as_deref().map(absolute).transpose()?,
-        require_better: args.verdict.require == Some(Required::Better),
     };
     // Everything asked for makes sense: only now is the machine touched.
     machine.need_root("tuning")?;

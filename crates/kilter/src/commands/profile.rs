@@ -80,7 +80,12 @@ fn show(machine: &Machine, name: &str) -> Outcome {
                 command: evidence.command,
                 base: Settings::new(),
                 arm: settings,
+                old: Settings::new(),
                 study: evidence.study,
+                workload: String::new(),
+                runs: 0,
+                cpu: String::new(),
+                version: String::new(),
                 verdict: evidence.verdict,
             };
             say::line(format!("\nEvidence: {}", evidence_line(&line)));
