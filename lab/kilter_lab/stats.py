@@ -167,22 +167,24 @@ def record(
     )
 
 
-def detectable(block_deviation: float, blocks: int) -> float:
+def detectable(block_deviation: float, blocks: int, alpha: float = 1 - CONFIDENCE) -> float:
     """Smallest log ratio that this many blocks tell from 0 with the planned power."""
     if blocks < 2:
         return math.inf
-    spread = t_quantile((1 + CONFIDENCE) / 2, blocks - 1) + t_quantile(POWER, blocks - 1)
+    spread = t_quantile(1 - alpha / 2, blocks - 1) + t_quantile(POWER, blocks - 1)
     return spread * block_deviation / math.sqrt(blocks)
 
 
-def blocks_to_detect(effect: float, block_deviation: float, most: int) -> int:
+def blocks_to_detect(
+    effect: float, block_deviation: float, most: int, alpha: float = 1 - CONFIDENCE
+) -> int:
     """Fewest blocks (2 … ``most``) whose detectable log ratio is at most ``effect``."""
     if effect <= 0:
         return most
     low, high = 2, max(2, most)
     while low < high:
         middle = (low + high) // 2
-        if detectable(block_deviation, middle) <= effect:
+        if detectable(block_deviation, middle, alpha) <= effect:
             high = middle
         else:
             low = middle + 1
