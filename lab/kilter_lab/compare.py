@@ -1,38 +1,47 @@
-"""``kilter compare``: interleaved blocks of all arms, and a verdict on each.
+"""``kilter compare``: interleaved blocks of all arms until there is a verdict on each.
 
-The number of blocks is fixed beforehand, so that looking at results cannot stop a comparison at a
-lucky moment.
+All arms may be looked at after every block, because the intervals are made for it (see
+:mod:`kilter_lab.sequential`). An arm whose verdicts are in leaves the blocks; the rest go on.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from kilter_lab import doubts, metrics, stats, wording
+from kilter_lab import doubts, metrics, sequential, stats, wording
 from kilter_lab.binary import now_text, record_evidence
 from kilter_lab.blocks import dice, palindrome
 from kilter_lab.compare_text import show
-from kilter_lab.comparison import ArmResult, Comparison, RawRun
+from kilter_lab.comparison import ArmResult, Comparison, Look, RawRun
 from kilter_lab.console import Bar, Console
 from kilter_lab.errors import LabError, WorkloadError
 from kilter_lab.export import write_export
-from kilter_lab.measure import OK, Bench, Observation, arm_values, block_values
+from kilter_lab.judging import Judge, Values, fixed_judge, judge_for
+from kilter_lab.measure import OK, Bench, Observation, block_values
 from kilter_lab.messages import (
     Arm,
     CompareRequest,
     Evidence,
     Metric,
     Ran,
-    VerdictRecord,
 )
+from kilter_lab.outcome import shared_alpha
 from kilter_lab.runner import Runner
 
 EXPORT_SUFFIXES = (".csv", ".json")
+
+DEFAULT_RUNS = 200
+"""Runs at most where neither runs nor time were limited."""
+
+MOST_RUNS = 100_000
+
+PREFLIGHT_RUNS = 8
 
 
 @dataclass
@@ -41,19 +50,22 @@ class Measured:
 
     arms: list[Arm]
     blocks: list[list[Observation]]
+    interrupted: bool = False
+    """The user pressed Ctrl-C: the blocks made until then count."""
 
-    def good_blocks(self, arm: int, metric: str) -> list[tuple[list[float], list[float]]]:
+    def good_blocks(self, arm: int, metric: str) -> list[Values]:
         """(base values, arm values) of the blocks without a failed run of either."""
-        pairs = (block_values(b, 0, arm, metric) for b in self.blocks)
+        own = (b for b in self.blocks if any(o.arm == arm for o in b))
+        pairs = (block_values(b, 0, arm, metric) for b in own)
         return [p for p in pairs if p is not None]
-
-    def values(self, arm: int, metric: str) -> list[float]:
-        """All values of one arm."""
-        return [v for b in self.blocks for v in arm_values(b, arm, metric)]
 
     def failed(self, arm: int) -> list[Observation]:
         """The failed runs of one arm."""
-        return [o for b in self.blocks for o in b if o.arm == arm and o.outcome != OK]
+        return [o for o in self.runs(arm) if o.outcome != OK]
+
+    def runs(self, arm: int) -> list[Observation]:
+        """All runs of one arm."""
+        return [o for b in self.blocks for o in b if o.arm == arm]
 
 
 def compare(request: CompareRequest, runner: Runner, console: Console) -> int:
@@ -61,8 +73,8 @@ def compare(request: CompareRequest, runner: Runner, console: Console) -> int:
     if request.export is not None:
         check_export(Path(request.export))
     bench = Bench(runner, request.options)
-    measured = measure(request, bench, console)
-    comparison = judge(request, bench, measured)
+    judge, measured = measure(request, bench, console)
+    comparison = conclude(request, bench, judge, measured)
     for text in comparison.warnings:
         console.warn(text)
     if request.context.json:
@@ -72,7 +84,7 @@ def compare(request: CompareRequest, runner: Runner, console: Console) -> int:
     if request.export is not None:
         write_export(Path(request.export), comparison, raw_runs(measured))
     keep_evidence(request, bench, comparison, console)
-    return exit_status(comparison, request.question.require_better)
+    return 130 if measured.interrupted else exit_status(comparison, request.question.require_better)
 
 
 def check_export(path: Path) -> None:
@@ -85,34 +97,120 @@ def check_export(path: Path) -> None:
         raise LabError(f"--export {path}: cannot be written")
 
 
-def measure(request: CompareRequest, bench: Bench, console: Console) -> Measured:
-    """One check run of the base, then all blocks."""
+def measure(request: CompareRequest, bench: Bench, console: Console) -> tuple[Judge, Measured]:
+    """A check run of the base, a look at the noise, then blocks until all verdicts are in."""
+    begun = bench.runner.now()
     arms = [request.base, *request.arms]
-    per_block = 2 * len(arms)
     with console.progress("check run", 1):
         (first,) = bench.block(arms, [0])
     metrics.check_baseline(first.reply, request.options.metrics)
-    seconds = bench.seconds_a_run() * per_block
-    console.note(
-        f"{wording.count(request.blocks, 'block')} of {per_block} interleaved runs, "
-        f"about {wording.duration(request.blocks * seconds)} (seed {request.context.seed})"
-    )
+    judge = plan(request, bench, console)
     measured = Measured(arms, [])
-    with console.progress("compare", request.blocks, "blocks") as bar:
-        for index in range(request.blocks):
-            bench.on_run = _ticker(bar, index, per_block)
-            order = palindrome(len(arms), dice(request.context.seed, "compare", index))
-            measured.blocks.append(bench.block(arms, order))
-            if index == 0:
+    open_arms = list(range(1, len(arms)))
+    with console.progress("compare", judge.most, "blocks") as bar:
+        while open_arms and len(measured.blocks) < judge.most:
+            if not _in_time(request, bench, measured, len(open_arms), begun):
+                break
+            try:
+                measured.blocks.append(_block(request, bench, arms, open_arms, measured, bar))
+            except KeyboardInterrupt:
+                if len(measured.blocks) < judge.deciding.looks[0]:
+                    raise
+                measured.interrupted = True
+                console.warn(
+                    f"interrupted after {wording.count(len(measured.blocks), 'block')}: "
+                    "the intervals hold for these"
+                )
+                break
+            if len(measured.blocks) == 1:
                 _stop_if_hopeless(measured, request.options.metrics[0])
-            left = bench.seconds_a_run() * per_block * (request.blocks - index - 1)
-            bar.at(index + 1, f"{wording.duration(left)} left")
-    return measured
+            if judge.deciding.is_look(len(measured.blocks)):
+                open_arms = [i for i in open_arms if not _settled(judge, measured, i)]
+            left = bench.seconds_a_run() * 2 * (1 + len(open_arms))
+            left *= judge.most - len(measured.blocks)
+            bar.at(len(measured.blocks), _progress_text(judge, measured, open_arms, left))
+    return judge, measured
+
+
+def plan(request: CompareRequest, bench: Bench, console: Console) -> Judge:
+    """How many blocks there may be: as asked, or as the noise makes necessary."""
+    question, arms = request.question, len(request.arms)
+    per_block = 2 * (1 + arms)
+    if request.blocks is not None:
+        console.note(
+            f"{wording.count(request.blocks, 'block')} of {per_block} interleaved runs, "
+            f"about {wording.duration(request.blocks * per_block * bench.seconds_a_run())} "
+            f"(seed {request.context.seed})"
+        )
+        return fixed_judge(question, request.options.metrics, arms, request.blocks)
+    noise = _noise(request, bench, console)
+    run_s = bench.seconds_a_run()
+    limit = request.max_runs or (MOST_RUNS if request.budget_s else DEFAULT_RUNS)
+    if request.budget_s is not None:
+        limit = min(limit, int(request.budget_s / run_s))
+    alpha = shared_alpha(question.alpha, question.objectives, arms)
+    most = max(2, limit // per_block)
+    blocks = sequential.blocks_for(math.log1p(question.detect_percent / 100), noise, alpha, most)
+    effect = math.expm1(sequential.detectable(noise, alpha, blocks)) * 100
+    console.note(
+        f"A run takes {wording.duration(run_s)} and varies by {wording.percent(noise * 100)} %: "
+        f"up to {wording.count(blocks, 'block')} of {per_block} interleaved runs, at most "
+        f"{wording.duration(blocks * per_block * run_s)}; effects from "
+        f"{wording.percent(effect)} % on will show (seed {request.context.seed})"
+    )
+    return judge_for(question, request.options.metrics, arms, blocks)
+
+
+def _noise(request: CompareRequest, bench: Bench, console: Console) -> float:
+    with console.progress("noise of the base", 1):
+        found = bench.block([request.base], [0] * PREFLIGHT_RUNS)
+    name = request.options.metrics[0].name
+    return stats.deviation([stats.mean_log([o.values[name]], name) for o in found if o.values])
+
+
+def _in_time(
+    request: CompareRequest, bench: Bench, measured: Measured, open_arms: int, begun: float
+) -> bool:
+    """Whether another block probably ends within the budget; two are always made."""
+    if request.budget_s is None or len(measured.blocks) < 2:
+        return True
+    left = request.budget_s - (bench.runner.now() - begun)
+    return left >= bench.seconds_a_run() * 2 * (1 + open_arms)
+
+
+def _block(
+    request: CompareRequest,
+    bench: Bench,
+    arms: list[Arm],
+    open_arms: list[int],
+    measured: Measured,
+    bar: Bar,
+) -> list[Observation]:
+    index, present = len(measured.blocks), [0, *open_arms]
+    bench.on_run = _ticker(bar, index, 2 * len(present))
+    order = palindrome(len(present), dice(request.context.seed, "compare", index))
+    return bench.block(arms, [present[i] for i in order])
 
 
 def _ticker(bar: Bar, done: int, per_block: int) -> Callable[[Observation], None]:
     position = iter(range(1, per_block + 1))
     return lambda _: bar.tick(done + next(position) / per_block)
+
+
+def _settled(judge: Judge, measured: Measured, arm: int) -> bool:
+    return judge.look(lambda metric: measured.good_blocks(arm, metric)).settled
+
+
+def _progress_text(judge: Judge, measured: Measured, open_arms: list[int], left: float) -> str:
+    """The first open arm's interval, closing in, and the time left at most."""
+    text = f"at most {wording.duration(left)} left"
+    if not open_arms:
+        return text
+    seen = judge.look(lambda metric: measured.good_blocks(open_arms[0], metric))
+    if not seen.verdicts or seen.verdicts[0].looks == 0:
+        return text
+    _, low, high = wording.change(seen.verdicts[0], True)
+    return f"gain {wording.interval_text(low, high)}, {text}"
 
 
 def _stop_if_hopeless(measured: Measured, deciding: Metric) -> None:
@@ -122,64 +220,58 @@ def _stop_if_hopeless(measured: Measured, deciding: Metric) -> None:
             raise metrics.failure(failed[0].reply, arm.label, deciding)
 
 
-def judge(request: CompareRequest, bench: Bench, measured: Measured) -> Comparison:
+def conclude(request: CompareRequest, bench: Bench, judge: Judge, measured: Measured) -> Comparison:
     """Verdicts on all metrics of all arms, with the doubts."""
-    results = [_arm_result(request, measured, i) for i in range(len(measured.arms))]
+    results = [_arm_result(request, judge, measured, i) for i in range(len(measured.arms))]
     return Comparison(
         base=results[0],
         arms=results[1:],
-        blocks=request.blocks,
-        region_percent=request.question.region_percent,
+        blocks=len(measured.blocks),
+        most_blocks=judge.most,
+        question=request.question,
         seed=request.context.seed,
         machine=bench.machine,
         warnings=_warnings(request, bench, measured),
     )
 
 
-def _arm_result(request: CompareRequest, measured: Measured, index: int) -> ArmResult:
+def _arm_result(request: CompareRequest, judge: Judge, measured: Measured, index: int) -> ArmResult:
     arm = measured.arms[index]
     result = ArmResult(
         label=arm.label,
         command=arm.command,
         settings=arm.settings,
-        runs=2 * len(measured.blocks),
+        runs=len(measured.runs(index)),
         failed=len(measured.failed(index)),
     )
     if index == 0:
         return result
-    for metric in request.options.metrics:
-        found = _verdict(request, measured, index, metric)
-        if found is not None:
-            result.verdicts.append(found)
-    result.sentence = _sentence(request, measured, index, result)
+    deciding = request.options.metrics[0].name
+    if not measured.good_blocks(index, deciding):
+        raise WorkloadError(f"no block of {arm.label} came through without a failed run")
+    judged = judge.judge(lambda metric: measured.good_blocks(index, metric))
+    result.conclusion = judged.conclusion
+    result.verdicts, result.guards, result.shown = judged.verdicts, judged.guards, judged.shown
+    result.sequence = sequence(judge, measured.good_blocks(index, deciding), deciding)
+    result.sentence = wording.conclusion_text(
+        judged.conclusion,
+        judged.verdicts,
+        judged.guards,
+        request.options.metrics,
+        (result.label, request.base.label),
+    )
     return result
 
 
-def _verdict(
-    request: CompareRequest, measured: Measured, index: int, metric: Metric
-) -> VerdictRecord | None:
-    decides = metric is request.options.metrics[0]
-    blocks = measured.good_blocks(index, metric.name)
-    if not blocks:
-        if decides:
-            label = measured.arms[index].label
-            raise WorkloadError(f"no block of {label} came through without a failed run")
-        return None
-    try:
-        return stats.verdict(metric.name, metric.direction, blocks, request.question.region_percent)
-    except stats.NotPositiveError:
-        if decides:
-            raise
-        return None  # A count of zero (major faults) has no ratio; the medians are still shown.
-
-
-def _sentence(request: CompareRequest, measured: Measured, index: int, result: ArmResult) -> str:
-    deciding = request.options.metrics[0]
-    logs = [
-        stats.log_ratio(b, a, deciding.name) for b, a in measured.good_blocks(index, deciding.name)
+def sequence(judge: Judge, blocks: list[Values], metric: str) -> list[Look]:
+    """The interval closing in: what each look saw of the first deciding metric."""
+    logs = [stats.log_ratio(base, arm, metric) for base, arm in blocks]
+    intervals = [judge.deciding.interval(logs[:n]) for n in judge.deciding.looks if n <= len(logs)]
+    return [
+        Look(i.n, *(math.exp(x) for x in (i.mean, i.low, i.high)))
+        for i in intervals
+        if math.isfinite(i.low)
     ]
-    more = stats.blocks_to_tell(logs, request.question.region_percent)
-    return wording.sentence(result.verdicts[0], deciding, result.label, request.base.label, more)
 
 
 def _warnings(request: CompareRequest, bench: Bench, measured: Measured) -> list[str]:
@@ -206,7 +298,7 @@ def _failures(measured: Measured) -> list[str]:
         failed = measured.failed(index)
         if failed:
             told.append(
-                f"{arm.label} failed in {len(failed)} of {2 * len(measured.blocks)} runs "
+                f"{arm.label} failed in {len(failed)} of {len(measured.runs(index))} runs "
                 f"({failed[0].outcome}); their blocks are left out, which flatters it"
             )
     return told
@@ -244,6 +336,10 @@ def keep_evidence(
             command=arm.command,
             base=request.base.settings,
             arm=arm.settings,
+            old={knob: v for knob, v in request.old.items() if knob in arm.settings},
+            workload=request.workload,
+            runs=4 * verdict.blocks,
+            cpu=machine.cpu,
             verdict=verdict,
         )
         for arm in comparison.arms
@@ -258,8 +354,8 @@ def keep_evidence(
 
 def exit_status(comparison: Comparison, require_better: bool) -> int:
     """1 where any arm is worse or fails more often than the base, or is not better as required."""
-    names: Sequence[str] = [arm.verdicts[0].verdict for arm in comparison.arms]
+    names = {arm.conclusion for arm in comparison.arms}
     fails = any(arm.failed > comparison.base.failed for arm in comparison.arms)
-    if "worse" in names or fails or (require_better and set(names) != {"better"}):
+    if names & {"worse", "trade-off"} or fails or (require_better and names != {"better"}):
         return 1
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.text import Text
 
@@ -12,10 +13,19 @@ from kilter_lab.comparison import ArmResult, Comparison
 from kilter_lab.console import Console
 from kilter_lab.measure import Observation, arm_values
 from kilter_lab.messages import CompareRequest, Metric, Ran, VerdictRecord
-from kilter_lab.wording import metric_label, quantity, unit
+from kilter_lab.wording import guard_text, metric_label, quantity, unit
 
 RANGE = "range (min … max):"
-COLOURS = {"better": "green", "worse": "red", "no-difference": "", "inconclusive": "yellow"}
+COLOURS = {
+    "better": "green",
+    "worse": "red",
+    "trade-off": "magenta",
+    "no-difference": "",
+    "inconclusive": "yellow",
+    "held": "green",
+    "broken": "red",
+    "open": "yellow",
+}
 
 
 def show(
@@ -36,14 +46,14 @@ def show(
                 console.data(line)
         console.data()
     for line in ratio_table(
-        [(arm.label, arm.verdicts) for arm in comparison.arms],
-        request.options.metrics,
+        [(arm.label, arm_rows(arm, metrics)) for arm in comparison.arms],
+        comparison.arms[0].verdicts[0].confidence,
         comparison.base.label,
     ):
         console.data(line)
     console.data()
     for arm in comparison.arms:
-        console.data(Text(arm.sentence, style=f"bold {COLOURS[arm.verdicts[0].verdict]}".strip()))
+        console.data(Text(arm.sentence, style=f"bold {COLOURS[arm.conclusion]}".strip()))
 
 
 def _heading(comparison: Comparison, arm: ArmResult, index: int) -> Text:
@@ -93,27 +103,66 @@ def _cpu_times(own: Sequence[Observation]) -> str:
     return f"[user: {quantity(user, 's')}, sys: {quantity(system, 's')}]"
 
 
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of ratios."""
+
+    name: str
+    ratio: float
+    low: float
+    high: float
+    known: bool
+    """Whether there is an interval."""
+    word: str = ""
+    """Verdict or a guard's outcome; empty for a metric that is only shown."""
+    detail: str = ""
+
+
+def verdict_row(v: VerdictRecord, metrics: Sequence[Metric]) -> Row:
+    """The line of a verdict."""
+    return Row(_name(v.metric, metrics), v.ratio, v.low, v.high, v.looks > 0, v.verdict)
+
+
+def arm_rows(arm: ArmResult, metrics: Sequence[Metric]) -> list[Row]:
+    """The lines of an arm: verdicts, guards, all other metrics."""
+    return [
+        *(verdict_row(v, metrics) for v in arm.verdicts),
+        *(
+            Row(
+                _name(g.guard.metric, metrics), g.ratio, g.low, g.high, g.low < g.high,
+                g.outcome, guard_text(g.guard),
+            )
+            for g in arm.guards
+        ),
+        *(Row(_name(s.metric, metrics), s.ratio, s.low, s.high, True) for s in arm.shown),
+    ]  # fmt: skip
+
+
+def _name(metric: str, metrics: Sequence[Metric]) -> str:
+    return metric_label(next(m for m in metrics if m.name == metric))
+
+
 def ratio_table(
-    arms: Sequence[tuple[str, Sequence[VerdictRecord]]], metrics: Sequence[Metric], base: str
+    arms: Sequence[tuple[str, Sequence[Row]]], confidence: float, base: str
 ) -> list[Text]:
     """Ratio, interval and verdict of every metric of every arm."""
-    by_name = {m.name: m for m in metrics}
-    rows = [(label, v) for label, verdicts in arms for v in verdicts]
-    names = [metric_label(by_name[v.metric]) for _, v in rows]
-    width = max([len(f"ratio to {base}"), *(len(n) + 2 for n in names)])
-    interval = f"{100 * rows[0][1].confidence:.0f} % interval" if rows else ""
+    width = max([len(f"ratio to {base}"), *(len(r.name) + 2 for _, rows in arms for r in rows)])
+    interval = f"{100 * confidence:.3g} % interval"
     lines = [Text(f"{f'ratio to {base}':<{width}}  {'':>7}  {interval:^17}".rstrip(), style="bold")]
-    shown = ""
-    for (label, v), name in zip(rows, names, strict=True):
-        if len(arms) > 1 and label != shown:
+    for label, rows in arms:
+        if len(arms) > 1:
             lines.append(Text(label, style="cyan"))
-            shown = label
-        lines.append(_ratio_row(name, v, width))
+        lines += [_ratio_row(row, width) for row in rows]
     return lines
 
 
-def _ratio_row(name: str, v: VerdictRecord, width: int) -> Text:
-    ends = f"{v.low:.3f} … {v.high:.3f}" if v.blocks > 1 else "–"
-    text = Text(f"{f'  {name}':<{width}}  {v.ratio:>7.3f}  {ends:^17}  ")
-    text.append(v.verdict.replace("-", " "), style=COLOURS[v.verdict] or "default")
+def _ratio_row(row: Row, width: int) -> Text:
+    ends = f"{row.low:.3f} … {row.high:.3f}" if row.known else "–"
+    text = Text(f"{f'  {row.name}':<{width}}  {row.ratio:>7.3f}  {ends:^17}")
+    if row.word:
+        text.append("  ")
+        text.append(row.word.replace("-", " "), style=COLOURS[row.word] or "default")
+    if row.detail:
+        text.append(f"  ({row.detail})", style="dim")
+    text.rstrip()
     return text

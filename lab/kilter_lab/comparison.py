@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kilter_lab.messages import Fingerprint, RunRecord, Settings, VerdictRecord
+from kilter_lab.messages import Fingerprint, Question, RunRecord, Settings, VerdictRecord
+from kilter_lab.outcome import Conclusion, GuardRecord, Shown
 
 
 class RawRun(msgspec.Struct):
@@ -21,6 +22,15 @@ class RawRun(msgspec.Struct):
     record: RunRecord | None
 
 
+class Look(msgspec.Struct):
+    """What one look saw: the mean ratio and the interval that holds for all looks."""
+
+    blocks: int
+    ratio: float
+    low: float
+    high: float
+
+
 class ArmResult(msgspec.Struct):
     """One arm; the base has no verdicts and no sentence."""
 
@@ -29,8 +39,15 @@ class ArmResult(msgspec.Struct):
     settings: Settings
     runs: int
     failed: int
+    conclusion: Conclusion = "inconclusive"
+    """The verdicts and guards in one word."""
     verdicts: list[VerdictRecord] = []
-    """One a metric that has a ratio, the deciding metric first."""
+    """One a deciding metric that has a ratio, in order."""
+    guards: list[GuardRecord] = []
+    shown: list[Shown] = []
+    """All other metrics."""
+    sequence: list[Look] = []
+    """The first deciding metric's interval as it closed in."""
     sentence: str = ""
 
 
@@ -40,7 +57,9 @@ class Comparison(msgspec.Struct):
     base: ArmResult
     arms: list[ArmResult]
     blocks: int
-    region_percent: float
+    most_blocks: int
+    """Blocks that would have been made at most."""
+    question: Question
     seed: int
     machine: Fingerprint | None
     warnings: list[str]

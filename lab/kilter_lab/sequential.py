@@ -71,6 +71,10 @@ class Design:
         """Standard errors from the mean to an end of the interval, by number of blocks."""
         return dict(zip(self.looks, _calibrated(self.alpha, self.looks), strict=True))
 
+    def looks_until(self, blocks: int) -> int:
+        """How many looks there are at up to so many blocks."""
+        return sum(look <= blocks for look in self.looks)
+
     def is_look(self, blocks: int) -> bool:
         """Whether so many blocks are looked at."""
         return blocks in self.widths

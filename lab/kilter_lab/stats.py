@@ -146,8 +146,10 @@ def record(
     region_percent: float,
     base_median: float,
     arm_median: float,
+    confidence: float = CONFIDENCE,
+    looks: int = 1,
 ) -> VerdictRecord:
-    """The message for an interval of log(arm / base)."""
+    """The message for an interval of log(arm / base); ``looks`` is 0 where it has no ends."""
     cost = interval
     if direction == "max":
         cost = Interval(-interval.mean, -interval.high, -interval.low, interval.n)
@@ -159,9 +161,10 @@ def record(
         ratio=math.exp(interval.mean),
         low=math.exp(interval.low if known else interval.mean),
         high=math.exp(interval.high if known else interval.mean),
-        confidence=CONFIDENCE,
+        confidence=confidence,
         region_percent=region_percent,
         blocks=interval.n,
+        looks=looks if known else 0,
         base_median=base_median,
         arm_median=arm_median,
     )
@@ -191,8 +194,12 @@ def blocks_to_detect(
     return low
 
 
-def blocks_to_tell(logs: Sequence[float], region_percent: float) -> int | None:
+def blocks_to_tell(
+    logs: Sequence[float], region_percent: float, width: float | None = None
+) -> int | None:
     """How many more blocks would end an inconclusive comparison, if these logs are typical.
+
+    ``width``: standard errors from the mean to an end of the interval; by default Student's.
 
     The nearer end counts: an interval clear of 0, or one inside the region. None where neither is
     in reach of MAX_BLOCKS_TOLD blocks, or one block says nothing of the noise.
@@ -204,7 +211,8 @@ def blocks_to_tell(logs: Sequence[float], region_percent: float) -> int | None:
     low, high = len(logs) + 1, len(logs) + MAX_BLOCKS_TOLD
 
     def told(n: int) -> bool:
-        return t_quantile((1 + CONFIDENCE) / 2, n - 1) * sd / math.sqrt(n) < gap
+        errors = t_quantile((1 + CONFIDENCE) / 2, n - 1) if width is None else width
+        return errors * sd / math.sqrt(n) < gap
 
     if not told(high):
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
-from kilter_lab.compare_text import ratio_table
+from kilter_lab.compare_text import ratio_table, verdict_row
 from kilter_lab.console import Console
 from kilter_lab.messages import TuneRequest, VerdictRecord
 from kilter_lab.study import StudyData
@@ -42,7 +42,9 @@ def lines(request: TuneRequest, data: StudyData) -> list[Text]:
     if data.ending == "better":
         told += [*values(data), Text()]
     if data.confirmed:
-        told += [*ratio_table([("confirmed", data.confirmed)], data.metrics, "baseline"), Text()]
+        rows = [verdict_row(v, data.metrics) for v in data.confirmed]
+        confidence = data.confirmed[0].confidence
+        told += [*ratio_table([("confirmed", rows)], confidence, "baseline"), Text()]
     told.append(Text(data.sentence, style=STYLES.get(data.ending, "bold")))
     if data.promised is not None and data.confirmed:
         told.append(Text(promised_text(data.promised), style="dim"))

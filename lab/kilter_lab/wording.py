@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kilter_lab.messages import Metric, Record, Settings, VerdictRecord
+from kilter_lab.messages import Guard, Metric, Record, Settings, VerdictRecord
+from kilter_lab.outcome import Conclusion, GuardRecord
 
 FIELD_NAMES = {"wall_s": "wall", "user_s": "user", "sys_s": "sys", "max_rss_kib": "max RSS"}
 
@@ -102,9 +103,9 @@ def interval_text(low: float, high: float, digits: int = 1) -> str:
 def proof(v: VerdictRecord, low: float, high: float) -> str:
     """What stands behind a number: ``(95 % interval 1.9 … 4.2 %, 10 blocks)``."""
     blocks = count(v.blocks, "block")
-    if v.blocks < 2:
+    if v.looks == 0:
         return f"({blocks}: no interval)"
-    return f"({v.confidence * 100:.0f} % interval {interval_text(low, high)}, {blocks})"
+    return f"({v.confidence * 100:.3g} % interval {interval_text(low, high)}, {blocks})"
 
 
 def change(v: VerdictRecord, gain: bool) -> tuple[float, float, float]:
@@ -127,9 +128,7 @@ def comparative(v: VerdictRecord, metric: Metric, gain: bool) -> str:
     return f"{amount} {'higher' if higher else 'lower'} in {metric_label(metric)}"
 
 
-def sentence(
-    v: VerdictRecord, metric: Metric, arm: str, base: str, more_blocks: int | None = None
-) -> str:
+def sentence(v: VerdictRecord, metric: Metric, arm: str, base: str) -> str:
     """The verdict in one plain sentence."""
     if v.verdict in ("better", "worse"):
         gain = v.verdict == "better"
@@ -145,16 +144,60 @@ def sentence(
     _, low, high = change(v, gain)
     return (
         f"Inconclusive: {arm} came out {comparative(v, metric, gain)} than {base} "
-        f"{proof(v, low, high)}; {_more(v, more_blocks)}."
+        f"{proof(v, low, high)}; {_more(v)}."
     )
 
 
-def _more(v: VerdictRecord, blocks: int | None) -> str:
-    if v.blocks < 2:
-        return "one block is not enough to tell"
-    if blocks is None:
+def conclusion_text(
+    conclusion: Conclusion,
+    verdicts: Sequence[VerdictRecord],
+    guards: Sequence[GuardRecord],
+    metrics: Sequence[Metric],
+    names: tuple[str, str],
+) -> str:
+    """All verdicts and guards of an arm in one sentence; ``names`` of the arm and the base."""
+    by_name = {m.name: m for m in metrics}
+    if len(verdicts) == 1 and not guards:
+        return sentence(verdicts[0], by_name[verdicts[0].metric], *names)
+    parts = [_clause(v, by_name[v.metric]) for v in verdicts]
+    parts += [_guard_clause(g, by_name[g.guard.metric]) for g in guards]
+    word = {"trade-off": "a trade-off", "no-difference": "no difference"}.get(
+        conclusion, conclusion
+    )
+    return f"{names[0]} against {names[1]}: {word}; {'; '.join(parts)}."
+
+
+def _clause(v: VerdictRecord, metric: Metric) -> str:
+    if v.verdict == "no-difference":
+        _, low, high = change(v, True)
+        name, within = metric_label(metric), f"± {v.region_percent:g} %"
+        return f"no difference in {name} within {within} {proof(v, low, high)}"
+    gain = change(v, True)[0] >= 0
+    _, low, high = change(v, gain)
+    told = f"{comparative(v, metric, gain)} {proof(v, low, high)}"
+    return f"undecided whether {told}; {_more(v)}" if v.verdict == "inconclusive" else told
+
+
+def guard_text(guard: Guard) -> str:
+    """``<= +5 %``."""
+    sign = "<=" if guard.bound == "at-most" else ">="
+    return f"{sign} {guard.percent:+g} %".replace("-", "−")
+
+
+def _guard_clause(g: GuardRecord, metric: Metric) -> str:
+    what = f"guard {metric_label(metric)} {guard_text(g.guard)}"
+    if g.low == g.high and g.outcome == "open":
+        return f"{what} is open: too few blocks"
+    ends = interval_text((g.low - 1) * 100, (g.high - 1) * 100)
+    return f"{what} {'is open' if g.outcome == 'open' else g.outcome} ({ends})"
+
+
+def _more(v: VerdictRecord) -> str:
+    if v.looks == 0:
+        return f"{count(v.blocks, 'block')} {'is' if v.blocks == 1 else 'are'} not enough to tell"
+    if v.more_blocks is None:
         return "no practical number of blocks would tell"
-    return f"about {count(rounded(blocks), 'more block')} would tell"
+    return f"about {count(rounded(v.more_blocks), 'more block')} would tell"
 
 
 def rounded(n: int) -> int:

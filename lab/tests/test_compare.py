@@ -82,7 +82,7 @@ def test_the_text_without_noise() -> None:
         "",
         "ratio to current             95 % interval",
         "  wall              0.500    0.500 … 0.500    better",
-        "  requests          2.000    2.000 … 2.000    better",
+        "  requests          2.000    2.000 … 2.000",
         "",
         "vm.swappiness=10 is 50.0 % faster than current (95 % interval 50.0 … 50.0 %, 10 blocks).",
     ]
@@ -125,7 +125,7 @@ def test_the_inconclusive_says_how_much_more() -> None:
 
 def test_one_block_is_not_enough() -> None:
     _, out, _ = run(request(blocks=1), machine(0.3))
-    assert out.rstrip().endswith("(1 block: no interval); one block is not enough to tell.")
+    assert out.rstrip().endswith("(1 block: no interval); 1 block is not enough to tell.")
 
 
 def test_orders_are_random_and_seeded() -> None:
@@ -146,7 +146,8 @@ def test_json_is_data_only() -> None:
     assert found["machine"]["id"] == "synthetic"
     assert found["base"] == {
         "label": "current", "command": ["work", "hard"], "settings": {}, "runs": 20, "failed": 0,
-        "verdicts": [], "sentence": "",
+        "conclusion": "inconclusive", "verdicts": [], "guards": [], "shown": [], "sequence": [],
+        "sentence": "",
     }  # fmt: skip
 
 
@@ -253,3 +254,126 @@ def test_a_bad_export_is_refused_before_any_run(tmp_path: Path, name: str) -> No
     with pytest.raises(LabError, match="--export"):
         run(request(export=str(path)), on)
     assert on.runs == 0
+
+
+def until_known(**changes: object) -> m.CompareRequest:
+    """A request without a number of blocks."""
+    return request(**{"blocks": None, **changes})
+
+
+def test_a_large_effect_ends_early() -> None:
+    on = machine(0.2, noise=Noise(0.03))
+    status, out, err = run(until_known(), on)
+    assert status == 0
+    assert on.runs < 9 + 4 * 8
+    assert " % faster than current (95 % interval " in out
+    assert " blocks of 4 interleaved runs, at most " in err
+
+
+def test_the_noise_and_what_will_show_are_told_before() -> None:
+    _, _, err = run(until_known(), machine(0.1, noise=Noise(0.05)))
+    assert "varies by " in err
+    assert "will show" in err
+
+
+@pytest.mark.parametrize(("limit", "most"), [({"max_runs": 24}, 24), ({"budget_s": 12.0}, 26)])
+def test_limits_hold(limit: dict[str, object], most: int) -> None:
+    on = machine(0.0, noise=Noise(0.05))
+    _, out, _ = run(until_known(**limit), on)
+    assert 9 < on.runs <= 9 + most
+    assert "Inconclusive: " in out
+
+
+def test_an_arm_that_is_settled_leaves_the_blocks() -> None:
+    arms = [m.Arm(v, ["work"], {"k": v}) for v in ("much", "little")]
+    on = Machine(
+        lambda s: {"much": -0.4, "little": -0.02}.get(s.get("k", ""), 0.0), seed=1,
+        noise=Noise(0.02), keep_log=True,
+    )  # fmt: skip
+    _, out, _ = run(until_known(arms=arms, base=m.Arm("current", ["work"])), on)
+    asked = [r.settings.get("k") for r in on.log[9:]]
+    assert asked.count("much") < asked.count("little") == asked.count(None)
+    assert "97.5 % interval" in out  # Two arms share the error.
+
+
+P99 = m.Metric("p99", m.Regex("x"))
+
+
+def both(gain: float, worse: float, noise: float = 0.01) -> Machine:
+    """Faster by ``gain``, with a p99 that is higher by ``worse``."""
+    on = machine(gain, noise=Noise(noise))
+    on.extra = lambda s, wall: {
+        "p99": (1 + worse if s else 1.0) * (1 + 1e-3 * math.sin(1e6 * wall))
+    }
+    return on
+
+
+@pytest.mark.parametrize(
+    ("worse", "limit", "conclusion", "status"),
+    [(0.02, 5, "better", 0), (0.2, 5, "trade-off", 1), (-0.1, -5, "better", 0)],
+)
+def test_a_guard_stands_between_faster_and_better(
+    worse: float, limit: float, conclusion: str, status: int
+) -> None:
+    question = m.Question(guards=[m.Guard("p99", "at-most", limit)])
+    asked = until_known(
+        question=question, options=options(metrics=[WALL, P99]),
+        context=m.LabContext(["true"], 5, json=True),
+    )  # fmt: skip
+    ended, out, _ = run(asked, both(0.1, worse))
+    arm = json.loads(out)["arms"][0]
+    assert arm["conclusion"] == conclusion
+    assert arm["verdicts"][0]["verdict"] == "better"
+    assert ended == status
+
+
+def test_a_guard_is_told_in_the_sentence() -> None:
+    question = m.Question(guards=[m.Guard("p99", "at-most", 5.0)])
+    asked = until_known(question=question, options=options(metrics=[WALL, P99]))
+    _, out, _ = run(asked, both(0.1, 0.2))
+    last = out.rstrip().splitlines()[-1]
+    assert last.startswith("vm.swappiness=10 against current: a trade-off; ")
+    assert "guard p99 <= +5 % broken (" in last
+    assert any(line.startswith("  p99 ") and "broken" in line for line in out.splitlines())
+
+
+def test_every_deciding_metric_has_a_verdict_and_a_share_of_the_error() -> None:
+    asked = until_known(question=m.Question(objectives=2), options=options(metrics=[WALL, P99]))
+    status, out, _ = run(asked, both(0.1, 0.2))
+    assert status == 1
+    assert "97.5 % interval" in out
+    assert "a trade-off; " in out
+
+
+def test_what_was_measured_before_ctrl_c_is_judged() -> None:
+    on = machine(0.01, noise=Noise(0.03))
+    on.stop_after = 9 + 4 * 8 + 2
+    status, out, err = run(until_known(), on)
+    assert status == 130
+    assert "interrupted" in err
+    assert "8 blocks" in out
+
+
+def test_ctrl_c_before_any_look_is_an_interrupt() -> None:
+    on = machine(0.01)
+    on.stop_after = 9 + 4 * 2
+    with pytest.raises(KeyboardInterrupt):
+        run(until_known(), on)
+
+
+def test_commands_are_compared_as_settings_are() -> None:
+    on = Machine(lambda _: 0.0, seed=2, noise=Noise(0.01), keep_log=True)
+    real = on._one
+
+    def slower(asked: m.RunRequest) -> m.BatchReply:
+        reply = real(asked)
+        if asked.command == ["b"] and isinstance(reply, m.Ran):
+            reply.record.wall_s *= 1.5
+        return reply
+
+    on._one = slower  # type: ignore[method-assign]
+    asked = until_known(base=m.Arm("a", ["a"]), arms=[m.Arm("b", ["b"])])
+    status, out, _ = run(asked, on)
+    assert status == 1
+    assert "b is " in out
+    assert " slower than a (" in out

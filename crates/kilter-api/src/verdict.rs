@@ -41,7 +41,7 @@ pub struct VerdictRecord {
     /// Blocks that entered it.
     pub blocks: u32,
     /// How often the blocks were looked at; 1 for a number of blocks fixed before. The interval
-    /// holds for all looks together.
+    /// holds for all looks together. 0: too few blocks for an interval, its ends are the ratio.
     #[serde(default = "one")]
     pub looks: u32,
     /// More blocks that would probably end an inconclusive comparison; absent where it has ended,
