@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilter_lab import doubts, metrics, sequential, stats, wording
+from kilter_lab import doubts, metrics, preflight, stats, wording
 from kilter_lab.binary import now_text, record_evidence
 from kilter_lab.blocks import dice, palindrome
 from kilter_lab.compare_text import show
@@ -31,17 +31,13 @@ from kilter_lab.messages import (
     Metric,
     Ran,
 )
-from kilter_lab.outcome import shared_alpha
+from kilter_lab.preflight import Preflight
 from kilter_lab.runner import Runner
 
 EXPORT_SUFFIXES = (".csv", ".json")
 
 DEFAULT_RUNS = 200
 """Runs at most where neither runs nor time were limited."""
-
-MOST_RUNS = 100_000
-
-PREFLIGHT_RUNS = 8
 
 
 @dataclass
@@ -100,6 +96,7 @@ def check_export(path: Path) -> None:
 def measure(request: CompareRequest, bench: Bench, console: Console) -> tuple[Judge, Measured]:
     """A check run of the base, a look at the noise, then blocks until all verdicts are in."""
     begun = bench.runner.now()
+    bench.on_run = lambda _: None
     arms = [request.base, *request.arms]
     with console.progress("check run", 1):
         (first,) = bench.block(arms, [0])
@@ -143,29 +140,41 @@ def plan(request: CompareRequest, bench: Bench, console: Console) -> Judge:
             f"(seed {request.context.seed})"
         )
         return fixed_judge(question, request.options.metrics, arms, request.blocks)
-    noise = _noise(request, bench, console)
-    run_s = bench.seconds_a_run()
-    limit = request.max_runs or (MOST_RUNS if request.budget_s else DEFAULT_RUNS)
-    if request.budget_s is not None:
-        limit = min(limit, int(request.budget_s / run_s))
-    alpha = shared_alpha(question.alpha, question.objectives, arms)
-    most = max(2, limit // per_block)
-    blocks = sequential.blocks_for(math.log1p(question.detect_percent / 100), noise, alpha, most)
-    effect = math.expm1(sequential.detectable(noise, alpha, blocks)) * 100
-    console.note(
-        f"A run takes {wording.duration(run_s)} and varies by {wording.percent(noise * 100)} %: "
-        f"up to {wording.count(blocks, 'block')} of {per_block} interleaved runs, at most "
-        f"{wording.duration(blocks * per_block * run_s)}; effects from "
-        f"{wording.percent(effect)} % on will show (seed {request.context.seed})"
-    )
-    return judge_for(question, request.options.metrics, arms, blocks)
+    found = look_at_noise(request, bench, console)
+    for line in preflight.told(found, wording.metric_label(request.options.metrics[0]), question):
+        console.note(line)
+    return judge_for(question, request.options.metrics, arms, found.blocks)
 
 
-def _noise(request: CompareRequest, bench: Bench, console: Console) -> float:
-    with console.progress("noise of the base", 1):
-        found = bench.block([request.base], [0] * PREFLIGHT_RUNS)
+def look_at_noise(request: CompareRequest, bench: Bench, console: Console) -> Preflight:
+    """Runs of the base alone, until it has warmed up, and what they say of the noise."""
+    begun, spent = bench.runner.now(), bench.seconds_a_run()
+    left_s = request.budget_s
+    left_runs = request.max_runs
+    if left_s is None and left_runs is None:
+        left_runs = DEFAULT_RUNS
     name = request.options.metrics[0].name
-    return stats.deviation([stats.mean_log([o.values[name]], name) for o in found if o.values])
+    logs: list[float] = []
+    made = preflight.measure_needed(spent, left_s)
+    if left_runs is not None:
+        made = min(made, max(2, left_runs // 4))
+    with console.progress("noise of the base", 1):
+        while made > 0:
+            found = bench.block([request.base], [0] * made)
+            logs += [stats.mean_log([o.values[name]], name) for o in found if o.values]
+            made = preflight.more_needed(logs, bench.seconds_a_run(), left_s)
+    if len(logs) < 2:
+        raise WorkloadError(
+            f"{request.base.label} fails again and again: there is nothing to compare"
+        )
+    return preflight.assess(
+        logs,
+        bench.seconds_a_run(),
+        request.question,
+        arms=len(request.arms),
+        left_s=None if left_s is None else left_s - (bench.runner.now() - begun),
+        left_runs=left_runs,
+    )
 
 
 def _in_time(

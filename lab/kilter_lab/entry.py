@@ -14,7 +14,14 @@ import msgspec
 
 from kilter_lab.console import Console
 from kilter_lab.errors import Ended, LabError, RequestError, ToldError
-from kilter_lab.messages import CompareRequest, LabRequest, ReportRequest, TuneRequest
+from kilter_lab.messages import (
+    AuditRequest,
+    CompareRequest,
+    LabRequest,
+    ReportRequest,
+    SelftestRequest,
+    TuneRequest,
+)
 from kilter_lab.runner import BatchRunner
 
 
@@ -66,6 +73,16 @@ def _dispatch(request: LabRequest, console: Console) -> int:
 
             with BatchRunner(request.context) as runner:
                 return tune(request, runner, console)
+        case AuditRequest():
+            from kilter_lab.audit import audit
+
+            with BatchRunner(request.context) as runner:
+                return audit(request, runner, console)
+        case SelftestRequest():
+            from kilter_lab.selftest import selftest
+
+            with BatchRunner(request.context) as runner:
+                return selftest(request, runner, console)
         case ReportRequest():
             from kilter_lab.report import run as report
 

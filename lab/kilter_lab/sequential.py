@@ -48,6 +48,9 @@ PATHS = 20_000
 INFLATION = 1.25
 """Blocks at the last look over those of a single look with the same power."""
 
+WIDENING = 1.35
+"""Width of the last look's interval over Student's."""
+
 SEED = 1977
 """Of the calibration, so that the same question always has the same answer."""
 
@@ -128,6 +131,21 @@ def blocks_for(effect: float, noise: float, alpha: float, limit: int) -> int:
     """
     single = stats.blocks_to_detect(effect, noise, math.ceil(limit / INFLATION), alpha)
     return max(FEWEST, min(limit, math.ceil(INFLATION * single)))
+
+
+def blocks_for_equality(region: float, noise: float, alpha: float) -> int:
+    """Most blocks of a design that shows no difference within ± ``region`` where there is none."""
+    low, high = FEWEST, 10_000_000
+
+    def shows(n: int) -> bool:
+        width = WIDENING * stats.t_quantile(1 - alpha / 2, n - 1)
+        sway = stats.t_quantile((1 + stats.POWER) / 2, n - 1)  # Of the mean, to either side.
+        return (width + sway) * noise / math.sqrt(n) <= region
+
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if shows(middle) else (middle + 1, high)
+    return low
 
 
 def detectable(noise: float, alpha: float, most: int) -> float:

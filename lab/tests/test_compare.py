@@ -263,11 +263,10 @@ def until_known(**changes: object) -> m.CompareRequest:
 
 def test_a_large_effect_ends_early() -> None:
     on = machine(0.2, noise=Noise(0.03))
-    status, out, err = run(until_known(), on)
+    status, out, _ = run(until_known(), on)
     assert status == 0
-    assert on.runs < 9 + 4 * 8
+    assert on.runs < 13 + 4 * 8
     assert " % faster than current (95 % interval " in out
-    assert " blocks of 4 interleaved runs, at most " in err
 
 
 def test_the_noise_and_what_will_show_are_told_before() -> None:
@@ -287,11 +286,11 @@ def test_limits_hold(limit: dict[str, object], most: int) -> None:
 def test_an_arm_that_is_settled_leaves_the_blocks() -> None:
     arms = [m.Arm(v, ["work"], {"k": v}) for v in ("much", "little")]
     on = Machine(
-        lambda s: {"much": -0.4, "little": -0.02}.get(s.get("k", ""), 0.0), seed=1,
+        lambda s: {"much": -0.4, "little": -0.01}.get(s.get("k", ""), 0.0), seed=2,
         noise=Noise(0.02), keep_log=True,
     )  # fmt: skip
     _, out, _ = run(until_known(arms=arms, base=m.Arm("current", ["work"])), on)
-    asked = [r.settings.get("k") for r in on.log[9:]]
+    asked = [r.settings.get("k") for r in on.log[13:]]
     assert asked.count("much") < asked.count("little") == asked.count(None)
     assert "97.5 % interval" in out  # Two arms share the error.
 
@@ -347,7 +346,7 @@ def test_every_deciding_metric_has_a_verdict_and_a_share_of_the_error() -> None:
 
 def test_what_was_measured_before_ctrl_c_is_judged() -> None:
     on = machine(0.01, noise=Noise(0.03))
-    on.stop_after = 9 + 4 * 8 + 2
+    on.stop_after = 13 + 4 * 8 + 2
     status, out, err = run(until_known(), on)
     assert status == 130
     assert "interrupted" in err
@@ -356,7 +355,7 @@ def test_what_was_measured_before_ctrl_c_is_judged() -> None:
 
 def test_ctrl_c_before_any_look_is_an_interrupt() -> None:
     on = machine(0.01)
-    on.stop_after = 9 + 4 * 2
+    on.stop_after = 13 + 4 * 2
     with pytest.raises(KeyboardInterrupt):
         run(until_known(), on)
 

@@ -77,6 +77,18 @@ def test_a_plan_has_the_power_that_it_is_made_for() -> None:
     assert sequential.detectable(noise, 0.05, most) == pytest.approx(effect, rel=0.1)
 
 
+def test_a_plan_shows_equality_where_it_is_made_for_it() -> None:
+    region, noise = stats.region_log(2.0), 0.02
+    most = sequential.blocks_for_equality(region, noise, 0.05)
+    plan = design(0.05, most)
+    rng = np.random.default_rng(13)
+    shown = 0
+    for _ in range(500):
+        interval = plan.interval([float(x) for x in rng.normal(0, noise, most)])
+        shown += -region <= interval.low and interval.high <= region
+    assert 0.85 < shown / 500 < 0.98
+
+
 def test_one_look_is_students_interval() -> None:
     logs = [0.01, 0.03, -0.02, 0.04]
     ours, theirs = fixed(0.05, 4).interval(logs), stats.t_interval(logs)

@@ -1,0 +1,101 @@
+"""The text of an audit: the profile printed back, a verdict beside every line."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from kilter_lab.compare_text import arm_rows, ratio_table
+from kilter_lab.messages import AuditRequest, VerdictRecord
+from kilter_lab.wording import change, count, interval_text, percent
+
+if TYPE_CHECKING:
+    from kilter_lab.audit import Audit, Line
+    from kilter_lab.console import Console
+
+WORDS = {
+    "carries": ("carries", "green"),
+    "harms": ("harms", "red"),
+    "nothing": ("does nothing", "dim"),
+    "open": ("not shown", "yellow"),
+}
+
+
+def show(found: Audit, request: AuditRequest, console: Console) -> None:
+    """Print everything that a person wants to know."""
+    for row in ratio_table(
+        [(found.profile, arm_rows(found.whole, request.options.metrics))],
+        found.whole.verdicts[0].confidence,
+        "current",
+    ):
+        console.data(row)
+    console.data()
+    for row in _table(found):
+        console.data(row)
+    console.data()
+    for sentence in summary(found):
+        console.data(sentence)
+
+
+def _table(found: Audit) -> list[Text]:
+    changes = [f"{x.line.knob}  {x.line.old} → {x.line.new}" for x in found.lines]
+    width = max(len(text) for text in (*changes, "line"))
+    head = f"{'line':<{width}}  {'':<12}  what it adds to the profile"
+    rows = [Text(head, style="bold")]
+    for line, text in zip(found.lines, changes, strict=True):
+        word, style = WORDS[line.role]
+        row = Text(f"{text:<{width}}  ")
+        row.append(f"{word:<12}", style=style)
+        row.append(f"  {_effect(line)}")
+        row.rstrip()
+        rows.append(row)
+    for knob, reason in found.left_out:
+        rows.append(Text(f"{knob:<{width}}  {'not here':<12}  {reason}", style="dim"))
+    return rows
+
+
+def _effect(line: Line) -> str:
+    if line.verdict is not None:
+        return f"{gain_text(line.verdict)}, taken out alone"
+    if line.together:
+        return "taken out with all that did not stand out"
+    return ""
+
+
+def gain_text(without: VerdictRecord) -> str:
+    """What a line adds: the change that taking it out undoes."""
+    gain, low, high = change(without, False)
+    return f"{percent(gain)} % ({interval_text(low, high)})"
+
+
+def summary(found: Audit) -> list[Text]:
+    """The answer in plain sentences."""
+    told = [Text(found.whole.sentence, style="bold")]
+    rest = [line for line in found.lines if line.together]
+    if found.rest is not None:
+        v = found.rest.verdicts[0]
+        what = f"The {count(len(rest), 'line')} that did not stand out add "
+        what += f"{gain_text(v)} together"
+        told.append(Text(what + _rest_words(v) + "."))
+    for pair in found.interactions:
+        amount = math.expm1(-pair.log_change) * 100
+        more = "more" if amount > 0 else "less"
+        told.append(
+            Text(
+                f"{pair.knobs[0]} and {pair.knobs[1]} together do {percent(abs(amount))} % {more} "
+                "than the sum of both."
+            )
+        )
+    return told
+
+
+def _rest_words(v: VerdictRecord) -> str:
+    if v.verdict == "no-difference":
+        return f": nothing within ± {v.region_percent:g} %, they can go"
+    if v.verdict == "better":
+        return ": the profile is better without them"
+    if v.verdict == "worse":
+        return ": each too little to be seen alone"
+    return ": not known from these runs"
