@@ -120,10 +120,9 @@ def assess(
     detect = detect_blocks(math.log1p(question.detect_percent / 100), planned, alpha)
     equal = equal_blocks(stats.region_log(question.region_percent), planned, alpha)
     afforded = _afforded(runs, run_s, left_s, left_runs)
-    blocks = detect or LIMIT
-    if afforded is not None:
-        blocks = max(2, min(blocks, afforded))
-    if equal is not None and equal <= (afforded or LIMIT):
+    most = LIMIT if afforded is None else max(2, afforded)
+    blocks = min(most, detect or LIMIT)
+    if equal is not None and equal <= most:
         blocks = max(blocks, equal)
     return Preflight(
         warm_up=found,
