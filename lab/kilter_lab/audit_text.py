@@ -59,9 +59,10 @@ def _table(found: Audit) -> list[Text]:
 def _effect(line: Line) -> str:
     if line.verdict is not None:
         return f"{gain_text(line.verdict)}, taken out alone"
-    if line.together:
-        return "taken out with all that did not stand out"
-    return ""
+    if line.estimate is None or line.error is None or not math.isfinite(line.error):
+        return ""
+    gain, error = -100 * math.expm1(line.estimate), 100 * line.error
+    return f"about {percent(gain)} ± {percent(2 * error)} %, by the halves"
 
 
 def gain_text(without: VerdictRecord) -> str:

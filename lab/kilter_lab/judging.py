@@ -61,6 +61,10 @@ class Judge:
     """Looks and widths for each deciding metric of each arm."""
     guarding: Design
 
+    def __post_init__(self) -> None:
+        """Calibrate now rather than between two blocks."""
+        _ = self.deciding.widths, self.guarding.widths
+
     @property
     def most(self) -> int:
         """Blocks at the last look."""
