@@ -39,6 +39,9 @@ EXPORT_SUFFIXES = (".csv", ".json")
 DEFAULT_RUNS = 200
 """Runs at most where neither runs nor time were limited."""
 
+PATIENCE_S = 600.0
+"""Where time is not limited, the noise is looked at as if it were limited to this."""
+
 
 @dataclass
 class Measured:
@@ -155,14 +158,15 @@ def look_at_noise(request: CompareRequest, bench: Bench, console: Console) -> Pr
         left_runs = DEFAULT_RUNS
     name = request.options.metrics[0].name
     logs: list[float] = []
-    made = preflight.measure_needed(spent, left_s)
+    made = preflight.measure_needed(spent, left_s or PATIENCE_S)
     if left_runs is not None:
-        made = min(made, max(2, left_runs // 4))
+        made = min(made, max(2, left_runs // 10))
     with console.progress("noise of the base", 1):
         while made > 0:
             found = bench.block([request.base], [0] * made)
             logs += [stats.mean_log([o.values[name]], name) for o in found if o.values]
-            made = preflight.more_needed(logs, bench.seconds_a_run(), left_s)
+            left_runs = None if left_runs is None else left_runs - made
+            made = preflight.more_needed(logs, bench.seconds_a_run(), left_s or PATIENCE_S)
     if len(logs) < 2:
         raise WorkloadError(
             f"{request.base.label} fails again and again: there is nothing to compare"
