@@ -62,28 +62,25 @@ def _decode(text: bytes) -> LabRequest:
 
 def _dispatch(request: LabRequest, console: Console) -> int:
     # Optuna and the report's libraries take long to import: only where they are needed.
-    match request:
-        case CompareRequest():
-            from kilter_lab.compare import compare
+    if isinstance(request, ReportRequest):
+        from kilter_lab.report import run as report
 
-            with BatchRunner(request.context) as runner:
+        return report(request)
+    with BatchRunner(request.context) as runner:
+        match request:
+            case CompareRequest():
+                from kilter_lab.compare import compare
+
                 return compare(request, runner, console)
-        case TuneRequest():
-            from kilter_lab.tune import tune
+            case TuneRequest():
+                from kilter_lab.tune import tune
 
-            with BatchRunner(request.context) as runner:
                 return tune(request, runner, console)
-        case AuditRequest():
-            from kilter_lab.audit import audit
+            case AuditRequest():
+                from kilter_lab.audit import audit
 
-            with BatchRunner(request.context) as runner:
                 return audit(request, runner, console)
-        case SelftestRequest():
-            from kilter_lab.selftest import selftest
+            case SelftestRequest():
+                from kilter_lab.selftest import selftest
 
-            with BatchRunner(request.context) as runner:
                 return selftest(request, runner, console)
-        case ReportRequest():
-            from kilter_lab.report import run as report
-
-            return report(request)

@@ -153,22 +153,20 @@ class Judge:
 
 def judge_for(question: Question, metrics: Sequence[Metric], arms: int, most: int) -> Judge:
     """Looks after every block, up to ``most``."""
-    return Judge(
-        question,
-        metrics,
-        sequential.design(shared_alpha(question.alpha, question.objectives, arms), most),
-        sequential.design(guard_alpha(question.alpha, arms), most),
-    )
+    return _sharing(question, metrics, arms, lambda alpha: sequential.design(alpha, most))
 
 
 def fixed_judge(question: Question, metrics: Sequence[Metric], arms: int, blocks: int) -> Judge:
     """One look, after exactly so many blocks."""
-    return Judge(
-        question,
-        metrics,
-        sequential.fixed(shared_alpha(question.alpha, question.objectives, arms), blocks),
-        sequential.fixed(guard_alpha(question.alpha, arms), blocks),
-    )
+    return _sharing(question, metrics, arms, lambda alpha: sequential.fixed(alpha, blocks))
+
+
+def _sharing(
+    question: Question, metrics: Sequence[Metric], arms: int, looks: Callable[[float], Design]
+) -> Judge:
+    """A judge whose verdicts share the error."""
+    deciding = looks(shared_alpha(question.alpha, question.objectives, arms))
+    return Judge(question, metrics, deciding, looks(guard_alpha(question.alpha, arms)))
 
 
 def _logs(metric: Metric, blocks: Sequence[Values]) -> list[float]:
