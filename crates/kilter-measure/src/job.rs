@@ -29,6 +29,8 @@ pub struct Job {
     pub timeout: Option<Duration>,
     /// Time that the process group has between `SIGTERM` and `SIGKILL`.
     pub grace: Duration,
+    /// Whether to end it, as on `SIGPIPE`, once nobody reads kilter's own standard output any more.
+    pub for_reader: bool,
     /// Whether to open perf counters for it. Every task that it creates then costs a little more.
     pub counters: bool,
     /// Whose `proc` tells the state of the machine; `/` but for tests.
@@ -47,6 +49,7 @@ impl Job {
             output: Output::Inherit,
             timeout: None,
             grace: GRACE,
+            for_reader: false,
             counters: false,
             root: PathBuf::from("/"),
         }

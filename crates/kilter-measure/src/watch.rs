@@ -80,6 +80,7 @@ struct Ready {
     ended: bool,
     signals: bool,
     control: bool,
+    reader_gone: bool,
     streams: [bool; 2],
 }
 
@@ -168,6 +169,12 @@ impl<'a> Watch<'a> {
         if for_child {
             fds.push(PollFd::new(&self.child.pidfd, PollFlags::IN));
         }
+        let for_reader = self.job.for_reader && matches!(self.phase, Phase::Running);
+        if for_reader {
+            // No event is asked for: that a pipe has lost its reader is told unasked.
+            let ours = rustix::stdio::stdout();
+            fds.push(PollFd::from_borrowed_fd(ours, PollFlags::empty()));
+        }
         let [stdout, stderr] = self.streams.each_ref().map(Drain::interest);
         for (fd, events) in [&stdout, &stderr].into_iter().flatten() {
             fds.push(PollFd::from_borrowed_fd(*fd, *events));
@@ -184,6 +191,7 @@ impl<'a> Watch<'a> {
             signals: next(true),
             control: next(true),
             ended: next(for_child),
+            reader_gone: next(for_reader),
             streams: [next(stdout.is_some()), next(stderr.is_some())],
         })
     }
@@ -193,6 +201,9 @@ impl<'a> Watch<'a> {
             while let Some(signal) = self.signals.next()? {
                 self.end(Ending::Signal(signal));
             }
+        }
+        if ready.reader_gone {
+            self.end(Ending::Signal(libc::SIGPIPE));
         }
         if ready.control {
             for request in self.control.requests(self.child.pidfd.as_fd())? {

@@ -27,6 +27,8 @@ pub struct Session<'m> {
     user: Option<Credentials>,
     /// Signals that end the experiment.
     pub signals: Signals,
+    /// Whether a run ends once nobody reads kilter's standard output any more.
+    pub for_reader: bool,
     guard: Option<Guard>,
     held: Option<HeldLayer>,
     catalog: Option<Catalog>,
@@ -73,6 +75,7 @@ impl<'m> Session<'m> {
             machine,
             user,
             signals: Signals::take()?,
+            for_reader: false,
             guard: None,
             held: None,
             catalog: None,
@@ -299,6 +302,7 @@ impl<'m> Session<'m> {
         job.stdin = spec.stdin;
         job.output = spec.output;
         job.counters = spec.counters;
+        job.for_reader = self.for_reader;
         job.cpus = spec
             .cpus
             .map(|list| list.parse::<CpuList>())

@@ -118,6 +118,8 @@ fn summary(record: &RunRecord) {
 
 fn batch(machine: &Machine, as_root: bool) -> Outcome {
     let mut session = Session::new(machine, as_root)?;
+    // Whoever asked for the runs may be killed; its settings must not outlive it by a long run.
+    session.for_reader = true;
     if machine.need_root("settings").is_ok() {
         session.take_guard()?;
         drop(machine.lock()?);
