@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 import time
@@ -24,6 +25,8 @@ PROMISED_S = 1.0
 """The settings are back this long after kilter was killed."""
 LOADED_S = 5.0
 """What is asserted: a machine under load is slower than the promise."""
+TUNE_KILLS = int(os.environ.get("KILTER_TUNE_KILLS", "2"))
+"""Kills of a tune for each choice of victims; a study takes long to begin."""
 
 
 @dataclass
@@ -32,7 +35,7 @@ class Machine:
 
     root: Root
     options: list[str]
-    """``--set`` options of the experiment."""
+    """The experiment's knobs: ``--set`` options, or their names alone."""
     before: Tree = field(default_factory=dict)
     """All that must be the same afterwards."""
 
@@ -72,6 +75,13 @@ class Kills:
     early: int = 0
     """Kills that came before anything had been written, or after all was back."""
 
+    def count(self, in_force: bool, took_s: float) -> None:
+        """Add a kill."""
+        if in_force:
+            self.seconds.append(took_s)
+        else:
+            self.early += 1
+
     def tell(self, what: str) -> None:
         """Print the result; pytest shows it with -rP or -s."""
         median = statistics.median(self.seconds) if self.seconds else float("nan")
@@ -83,15 +93,16 @@ class Kills:
         )
 
 
+def is_kilter(pid: int) -> bool:
+    """Whether a process runs the binary under test."""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink() == BINARY.resolve()
+    except OSError:
+        return False
+
+
 def guardians(pid: int) -> list[int]:
     """The guardian of a kilter: its child that is kilter too."""
-
-    def is_kilter(child: int) -> bool:
-        try:
-            return Path(f"/proc/{child}/exe").readlink() == BINARY.resolve()
-        except OSError:
-            return False
-
     return [child for child in children(pid) if is_kilter(child)]
 
 
@@ -120,10 +131,7 @@ def kill_at_random(machine: Machine, workload: list[str], told: Path, within_s: 
             )
             child.wait()
             wait_until(machine.is_restored, f"restored (seed {kills.seed})", LOADED_S)
-            if in_force:
-                kills.seconds.append(took)
-            else:
-                kills.early += 1
+            kills.count(in_force, took)
             pid = pid_in(told)
             if pid is not None:
                 wait_until(lambda pid=pid: not is_alive(pid), "the workload has ended")  # type: ignore[misc]
@@ -149,3 +157,90 @@ def kill_with_guardian(machine: Machine, workload: list[str], told: Path) -> Non
     assert machine.root.settings() != machine.before
     (layer,) = machine.layers()
     assert layer["alive"] is False
+
+
+def writers(tune: int) -> list[int]:
+    """Of a tune: the kilter that writes settings, and its guardian, as far as they are there.
+
+    At first the tune is that kilter itself, which tries the ranges; then it becomes the lab, whose
+    child is a batch.
+    """
+    owners = [tune] if is_kilter(tune) else guardians(tune)
+    return owners + [guardian for owner in owners for guardian in guardians(owner)]
+
+
+VICTIMS = ("lab", "batch", "lab and batch", "all")
+
+
+def victims_of(choice: str, tune: int) -> list[int]:
+    """Whom to kill, in the order of the kills: a guardian would see its owner die."""
+    owner, guardian = (*writers(tune), tune, tune)[:2]
+    chosen = {
+        "lab": [tune],
+        "batch": [owner],
+        "lab and batch": [owner, tune],
+        "all": [guardian, owner, tune],
+    }
+    return list(dict.fromkeys(chosen[choice]))
+
+
+@dataclass(frozen=True)
+class Tunes:
+    """A tune to be killed again and again, each time under the name of a new study."""
+
+    machine: Machine
+    words: list[str]
+    """The command, but for ``--study``."""
+    within_s: float
+    """The latest kill, counted from the start."""
+    prefix: tuple[str, ...] = ()
+
+    def kill_at_random(self, choice: str) -> Kills:
+        """Kill some of its processes; the guardian or the next command must put all back."""
+        kills = Kills(random.SystemRandom().randrange(1 << 32))
+        dice = random.Random(f"{kills.seed} {choice}")
+        for number in range(TUNE_KILLS):
+            study = f"killed-{kills.seed}-{number}"
+            kills.count(*self._kill(choice, study, dice, aim=number % 2 == 0))
+        assert kills.seconds, "some kill must hit settings in force"
+        return kills
+
+    def _kill(
+        self, choice: str, study: str, dice: random.Random, *, aim: bool
+    ) -> tuple[bool, float]:
+        """One kill: whether it met settings in force, and the seconds until they were back.
+
+        ``aim`` waits from the random moment until settings are in force.
+        """
+        machine = self.machine
+        command, *rest = self.words
+        words = (command, "--study", study, *rest)
+        with started(*words, root=machine.root.path, prefix=self.prefix) as tune:
+            if aim:
+                self._wait_for_runs(tune.pid)
+            time.sleep(dice.uniform(0, self.within_s))
+            if aim:
+                wait_until(lambda: machine.now() != machine.contents, "settings in force", 60)
+            victims = victims_of(choice, tune.pid)
+            in_force = machine.now() != machine.contents
+            begun = time.monotonic()
+            for victim in victims:
+                kill_quietly(victim)
+            if choice == "all":
+                wait_until(lambda: not any(map(is_alive, victims)), "all are dead")
+                begun = time.monotonic()
+                done = machine.root("revert")
+                assert done.returncode == 0, done
+            what = f"restored ({study}, {choice})"
+            wait_until(lambda: machine.now() == machine.contents, what, LOADED_S)
+            took = time.monotonic() - begun
+            done = finish(tune)
+            assert "Traceback" not in done.stderr
+            wait_until(machine.is_restored, what, LOADED_S)
+        return in_force, took
+
+    def _wait_for_runs(self, tune: int) -> None:
+        def is_lab() -> bool:
+            return not is_kilter(tune) and bool(writers(tune))
+
+        wait_until(is_lab, "the lab makes runs", 60)

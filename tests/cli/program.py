@@ -88,10 +88,14 @@ def started(
     root: Path | None = None,
     env: Mapping[str, str] | None = None,
     stdin: int | None = subprocess.DEVNULL,
+    prefix: tuple[str, ...] = (),
 ) -> Iterator[subprocess.Popen[str]]:
-    """A kilter that runs meanwhile. At the end it is asked to stop, and killed if it does not."""
+    """A kilter that runs meanwhile. At the end it is asked to stop, and killed if it does not.
+
+    ``prefix`` must execute kilter in its own place.
+    """
     child = subprocess.Popen(
-        argv(*args, root=root),
+        [*prefix, *argv(*args, root=root)],
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

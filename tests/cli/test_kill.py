@@ -183,3 +183,23 @@ def test_a_killed_batch_is_put_back(machine: Machine, root: Root, tmp_path: Path
         child.wait()
         wait_until(machine.is_restored, "restored", kills.LOADED_S)
         wait_until(lambda: not is_alive(pid), "the workload has ended")
+
+
+def test_a_batch_that_lost_its_reader_does_not_finish_the_run(
+    machine: Machine, root: Root, tmp_path: Path
+) -> None:
+    told = tmp_path / "pid"
+    request = {"id": 1, "command": sleeper(told), "settings": {"vm.swappiness": "10"}}
+    with started("run", "--batch", root=root.path, stdin=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(json.dumps(request) + "\n")
+        child.stdin.flush()
+        wait_until(lambda: kills.pid_in(told) is not None, "the workload runs")
+        assert root.get("vm.swappiness") == "10"
+        child.stdout.close()
+        wait_until(lambda: child.poll() is not None, "the batch has ended", kills.LOADED_S)
+        assert machine.is_restored()
+        pid = kills.pid_in(told)
+        assert pid is not None
+        assert not is_alive(pid)

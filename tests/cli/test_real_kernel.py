@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import html
 import json
 import shutil
 import subprocess
@@ -15,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from . import faults, kills
-from .kills import Machine
-from .program import argv, finish, started, wait_until
+from .kills import Machine, Tunes
+from .program import BINARY, argv, finish, started, wait_until
 from .roots import RealKernel
 
 pytestmark = pytest.mark.real_kernel
@@ -242,6 +243,66 @@ def test_killed_at_random_moments(real: RealKernel, tmp_path: Path) -> None:
     found = kills.kill_at_random(machine, sleeper(told), told, 0.2)
     found.tell("real kernel")
     assert len(found.seconds) >= kills.KILLS // 4, "the kills must hit settings in force"
+
+
+# Studies and profiles of these tests are gone with them.
+OWN_STATE = (
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    "for d in /var/lib/kilter /etc/kilter; do if [ -d $d ]; then mount -t tmpfs test $d; fi; done; "
+    'exec "$@"',
+    "sh",
+)
+
+
+@pytest.fixture
+def own_state() -> Iterator[tuple[str, ...]]:
+    """What to put before a tune, so that it keeps nothing on this machine."""
+    made = [place for place in (Path("/var/lib/kilter"), Path("/etc/kilter")) if not place.exists()]
+    for place in made:
+        place.mkdir()
+    yield OWN_STATE
+    for place in made:
+        place.rmdir()
+
+
+MESSAGING = [str(BINARY), "load", "messaging", "--groups", "1", "--loops", "100"]
+
+
+def searchable(real: RealKernel) -> list[str]:
+    """The knobs that ``tune`` can search here."""
+    still = real.settings()
+    return [
+        knob["name"]
+        for knob in real.json("knobs", "list")
+        if knob["name"] in still and knob["spec"].get("search") and not knob["virtual_device"]
+    ]
+
+
+@pytest.mark.parametrize("choice", kills.VICTIMS)
+def test_a_tune_killed_at_random_moments(
+    real: RealKernel, own_state: tuple[str, ...], choice: str
+) -> None:
+    machine = Machine(real, searchable(real))
+    words = ["tune", "--trials", "500", "--", *MESSAGING]
+    found = Tunes(machine, words, 1.5, own_state).kill_at_random(choice)
+    found.tell(f"real kernel, tune of {len(machine.files)} knobs, {choice} killed")
+
+
+def test_a_whole_tune_of_all_knobs(
+    real: RealKernel, own_state: tuple[str, ...], tmp_path: Path
+) -> None:
+    before = real.settings()
+    page = tmp_path / "report.html"
+    words = ["tune", "--budget", "10s", "--report", page, "--", *MESSAGING]
+    done = real("--json", *words, prefix=own_state)
+    assert done.returncode == 0, done
+    assert real.settings() == before
+    study = json.loads(done.stdout)
+    assert study["ending"] in ("better", "nothing-helps", "unconfirmed")
+    assert study["sentence"] in html.unescape(page.read_text())
 
 
 @pytest.mark.parametrize(
