@@ -9,7 +9,16 @@ from typing import Literal
 
 import msgspec
 
-from kilter_lab.messages import Direction, Fingerprint, Metric, Settings, VerdictRecord
+from kilter_lab.comparison import Look
+from kilter_lab.messages import (
+    Direction,
+    Fingerprint,
+    Metric,
+    Question,
+    Settings,
+    VerdictRecord,
+)
+from kilter_lab.outcome import GuardRecord, Shown
 
 Phase = Literal["baseline", "search", "race", "prune", "confirm"]
 Ending = Literal["better", "nothing-helps", "unconfirmed", "interrupted", "running"]
@@ -76,7 +85,7 @@ class StudyData(msgspec.Struct):
     name: str
     command: list[str]
     metrics: list[Metric]
-    """The first one decides."""
+    """The first ``question.objectives`` decide."""
     knobs: list[StudyKnob]
     fixed: Settings
     region_percent: float
@@ -97,12 +106,22 @@ class StudyData(msgspec.Struct):
     promised: VerdictRecord | None
     """The winner's effect as estimated by the runs that searched."""
     confirmed: list[VerdictRecord]
-    """One a metric, from fresh blocks only; the deciding metric first."""
+    """One a deciding metric, from fresh blocks only, in the order of the metrics."""
     profile: str
     """Name of the saved profile, or empty."""
     seconds: float
     """Time spent in all."""
     warnings: list[str]
+    question: Question = msgspec.field(default_factory=Question)
+    guards: list[GuardRecord] = []
+    """From the same fresh blocks."""
+    shown: list[Shown] = []
+    """All other metrics on these blocks."""
+    planned_blocks: int = 0
+    """Blocks that the confirmation was planned to have at most; 0 where nothing was planned."""
+    sequence: dict[str, list[Look]] = {}
+    """By deciding metric: estimate and interval after each block of the confirmation. Where the
+    verdict says one look, only the last one counts; the others are t intervals of their blocks."""
 
 
 def better_is_lower(direction: Direction) -> bool:
