@@ -290,17 +290,13 @@ def sequence(judge: Judge, blocks: list[Values], metric: str) -> list[Look]:
 def _warnings(request: CompareRequest, bench: Bench, measured: Measured) -> list[str]:
     deciding = request.options.metrics[0]
     good = [o for b in measured.blocks for o in b if deciding.name in o.values]
-    points = [
-        doubts.Point(measured.arms[o.arm].label, o.values[deciding.name], o.wall_s, o.steal_s)
-        for o in good
-    ]
-    name = wording.metric_label(deciding)
+    points = [doubts.point(measured.arms[o.arm].label, o, deciding.name) for o in good]
+    name, unit = wording.metric_label(deciding), wording.unit(deciding)
     return [
         *bench.run_warnings(),
         *doubts.misread(bench.misread),
         *_failures(measured),
-        *doubts.outliers(points, name),
-        *doubts.drift(points, name),
+        *doubts.about_all(points, name, unit),
         *doubts.steal(points, bench.machine.cpus if bench.machine else 1),
     ]
 

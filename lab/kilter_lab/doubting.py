@@ -17,6 +17,7 @@ def study_doubts(session: Session) -> list[str]:
     """Everything that a reader should know before believing the study."""
     metric = session.metric
     label = wording.metric_label(session.head.metrics[0])
+    unit = wording.unit(session.head.metrics[0])
     runs = [r for r in all_runs(session.ledger) if r.metrics.get(metric, 0) > 0]
     confirm = _points([r for r in runs if r.phase == "confirm"], metric)
     base = _points([r for r in runs if r.arm == BASE], metric)
@@ -26,14 +27,16 @@ def study_doubts(session: Session) -> list[str]:
         *doubts.misread(session.bench.misread),
         *_failed_trials(session),
         *doubts.outliers(confirm, label),
+        *doubts.two_groups(confirm, label, unit),
         *doubts.drift(base, label),
+        *doubts.alike(base, label),
         *doubts.steal(_points(runs, metric), machine.cpus if machine else 1),
         *_attempts(session),
     ]
 
 
 def _points(runs: list[Run], metric: str) -> list[doubts.Point]:
-    return [doubts.Point(r.arm, r.metrics[metric], r.wall_s, r.steal_s) for r in runs]
+    return [doubts.Point(r.arm, r.metrics[metric], r.wall_s, r.steal_s, r.figures) for r in runs]
 
 
 def _failed_trials(session: Session) -> list[str]:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kilter_lab import stats
-from kilter_lab.wording import count, percent
+import numpy as np
+
+from kilter_lab import causes, shapes, stats
+from kilter_lab.measure import Observation
+from kilter_lab.messages import Ran
+from kilter_lab.wording import count, median_of, percent, quantity
 
 STEAL_SHARE = 0.02
 """Stolen share of the CPU time from which it is worth a warning."""
@@ -21,6 +25,12 @@ DRIFT_P = 0.005
 DRIFT_LEAST = 0.03
 """Trends smaller than this log change are not told."""
 
+ALIKE_LEAST = 0.3
+"""Autocorrelations of neighbouring runs below this are not told."""
+
+ALIKE_P = 0.005
+"""Autocorrelations less likely than this by chance are told."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -30,22 +40,70 @@ class Point:
     value: float
     wall_s: float
     steal_s: float
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """What its record says of causes, see :func:`kilter_lab.causes.figures`."""
+
+
+def point(arm: str, observation: Observation, metric: str) -> Point:
+    """The point of a good run. KeyError where it has no such metric."""
+    o = observation
+    return Point(arm, o.values[metric], o.wall_s, o.steal_s, figures(o))
+
+
+def figures(observation: Observation) -> dict[str, float]:
+    """What the run's record says of causes, in four digits; nothing where nothing ran."""
+    reply = observation.reply
+    if not isinstance(reply, Ran):
+        return {}
+    return {name: float(f"{v:.4g}") for name, v in causes.figures(reply.record).items()}
+
+
+def about_all(points: Sequence[Point], metric: str, unit: str = "") -> list[str]:
+    """What the values of some arms' runs, in the order in which they were made, give to doubt."""
+    return [
+        *outliers(points, metric),
+        *two_groups(points, metric, unit),
+        *drift(points, metric),
+        *alike(points, metric),
+    ]
 
 
 def outliers(points: Sequence[Point], metric: str) -> list[str]:
-    """One sentence where single runs lie far from their arm's median."""
-    odd = [p for arm in _arms(points) for p in _odd(arm)]
+    """One sentence where single runs lie far from their arm's median, with their likely causes."""
+    odd: list[Point] = []
+    found: list[str | None] = []
+    for arm in _arms(points):
+        indices = set(stats.outliers([p.value for p in arm]))
+        others = [p for i, p in enumerate(arm) if i not in indices]
+        odd += [arm[i] for i in sorted(indices)]
+        found += [_cause(arm[i], others) for i in sorted(indices)]
     if not odd:
         return []
-    stolen = sum(p.steal_s > 5 * STEAL_SHARE * p.wall_s for p in odd)
-    cause = (
-        f"; {stolen} of them while the hypervisor kept the CPUs away (steal time)"
-        if stolen
-        else "; look for other work on the machine"
-    )
     return [
         f"{count(len(odd), 'outlier')} in {metric} among {len(points)} runs "
-        f"({_names(odd)}), kept in all numbers{cause}"
+        f"({_names(odd)}), kept in all numbers; likely cause: {causes.told(found)}"
+    ]
+
+
+def two_groups(points: Sequence[Point], metric: str, unit: str = "") -> list[str]:
+    """One sentence for each arm whose runs fall into two groups, with what splits them alike."""
+    return [
+        sentence
+        for arm in _arms(points)
+        if (sentence := _groups_text(arm, metric, unit)) is not None
+    ]
+
+
+def alike(points: Sequence[Point], metric: str) -> list[str]:
+    """One sentence where neighbouring runs resemble each other, beyond a trend."""
+    centred = _centred(points)
+    found = shapes.resemblance(centred)
+    if found is None or found.p > ALIKE_P or found.correlation < ALIKE_LEAST:
+        return []
+    return [
+        f"neighbouring runs are alike in {metric} (autocorrelation {found.correlation:.2f}): what "
+        "goes on in the machine outlasts a run. Interleaved blocks allow for it; do not compare "
+        "these numbers with runs made at another time"
     ]
 
 
@@ -90,8 +148,45 @@ def _arms(points: Sequence[Point]) -> list[list[Point]]:
     return list(arms.values())
 
 
-def _odd(arm: Sequence[Point]) -> list[Point]:
-    return [arm[i] for i in stats.outliers([p.value for p in arm])]
+def _cause(odd: Point, others: Sequence[Point]) -> str | None:
+    if not others:
+        return None
+    slower = odd.wall_s >= median_of([p.wall_s for p in others])
+    return causes.likely(odd.figures, [p.figures for p in others], slower)
+
+
+def _groups_text(arm: Sequence[Point], metric: str, unit: str) -> str | None:
+    positive = [p for p in arm if p.value > 0]
+    split = shapes.two_groups([math.log(p.value) for p in positive])
+    if split is None:
+        return None
+    low = [p for i, p in enumerate(positive) if i not in split]
+    high = [p for i, p in enumerate(positive) if i in split]
+    parts = " and ".join(
+        f"{len(group) / len(positive) * 100:.0f} % near "
+        f"{quantity(median_of([p.value for p in group]), unit)}"
+        for group in (low, high)
+    )
+    return (
+        f"runs of {arm[0].arm} fall into two groups in {metric}: {parts}; {_reason(low, high, arm)}"
+    )
+
+
+def _reason(low: Sequence[Point], high: Sequence[Point], arm: Sequence[Point]) -> str:
+    """What splits the runs as their values do: a figure, or the time when they were made."""
+    slow, fast = high, low
+    if median_of([p.wall_s for p in low]) > median_of([p.wall_s for p in high]):
+        slow, fast = low, high
+    cause = causes.splitting([p.figures for p in slow], [p.figures for p in fast])
+    if cause is not None:
+        return f"likely cause: {causes.CAUSES[cause].what}, {causes.CAUSES[cause].remedy}"
+    order = {id(p): float(i) for i, p in enumerate(arm)}
+    chance = causes.above(
+        np.array([order[id(p)] for p in high]), np.array([order[id(p)] for p in low])
+    )
+    if max(chance, 1 - chance) >= causes.APART:
+        return "one group follows the other: the machine changed on the way"
+    return f"{causes.UNKNOWN}, so look at both groups and not at the mean alone"
 
 
 def _names(odd: Sequence[Point]) -> str:

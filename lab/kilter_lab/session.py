@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kilter_lab import stats
+from kilter_lab import doubts, stats
 from kilter_lab.blocks import dice, palindrome
 from kilter_lab.console import Console
 from kilter_lab.errors import WorkloadError
@@ -135,6 +135,7 @@ class Session:
             steal_s=o.steal_s,
             metrics=o.values,
             outcome=o.outcome,
+            figures=doubts.figures(o),
         )
 
     def _at(self, o: Observation) -> float:

@@ -52,6 +52,8 @@ class Run(msgspec.Struct):
     """By metric name; empty where the run failed."""
     outcome: str
     """``ok``, ``exit 1``, ``signal 9``, ``timed out``, ``refused: …``."""
+    figures: dict[str, float] = {}
+    """What may have made it slower, see :func:`kilter_lab.causes.figures`."""
 
 
 class Trial(msgspec.Struct):

@@ -212,7 +212,7 @@ def test_a_value_that_reads_back_differently_is_told(monkeypatch: pytest.MonkeyP
 def test_outliers_and_steal_are_told_and_kept() -> None:
     _, out, err = run(request(blocks=20), machine(0.1, noise=Noise(0.01, spikes=0.2)))
     assert "outliers in wall among 80 runs" in err
-    assert "while the hypervisor kept the CPUs away (steal time)" in err
+    assert "the hypervisor kept the CPUs away (steal time), ask for CPUs of its own" in err
     assert "steal time: the hypervisor kept " in err
     assert "40 runs" in out
 

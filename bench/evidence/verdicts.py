@@ -1,0 +1,232 @@
+"""Whether verdicts are right at the promised rate, and reached in few runs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import noise
+import replay
+from kilter_lab import sequential, stats
+from kilter_lab.judging import Judge, Values, judge_for
+from kilter_lab.messages import Guard, Metric, Question, Record
+from kilter_lab.selftest import proportion
+from noise import Kind
+from replay import Ended
+from tables import Effort, Row, Table, each
+
+PLANS = (20, sequential.blocks_for(math.log1p(0.02), noise.CV, 0.05, 10_000), 400)
+"""Most blocks: a short comparison, the default at 5 % noise (``--detect 2``), a long one."""
+
+ALLOWED = 0.06
+"""The promised 5 %, and a point of sampling error."""
+
+EFFECT = math.log1p(0.05)
+WITHIN = 20
+"""Blocks: 40 runs an arm."""
+
+SHARE = 0.65
+"""Of the runs of a fixed design."""
+
+LONGEST = 80
+"""Blocks of the largest fixed design that is tried."""
+
+COVERED = 0.94
+BIAS = 0.3
+"""Points."""
+
+ESTIMATES = 4
+"""One replay in so many has its estimate worked out."""
+
+LOOK_S = 0.020
+
+
+def false_verdicts(effort: Effort) -> Iterator[Table]:
+    """Base against base."""
+    plans = [f"{most} blocks" for most in PLANS]
+    wrong = Table(
+        "False better/worse, base against base, a look after every block",
+        f"at most {ALLOWED * 100:.0f} % for each plan",
+        ["noise", *plans],
+    )
+    strict = Table(
+        "Comparisons in which the interval of any look misses the truth (no stop at a verdict)",
+        f"at most {ALLOWED * 100:.0f} % for each plan",
+        ["noise", *plans],
+    )
+    for kind, counts in zip(
+        noise.kinds(), each(effort, _wrong(effort), noise.kinds()), strict=True
+    ):
+        for table, of_plans in zip((wrong, strict), zip(*counts, strict=True), strict=True):
+            cells = [_rate(n, effort.replays) for n in of_plans]
+            met = all(n <= ALLOWED * effort.replays for n in of_plans)
+            table.rows.append(Row([kind.name, *cells], met))
+    yield wrong
+    yield strict
+
+
+def _wrong(effort: Effort) -> partial[list[tuple[int, int]]]:
+    return partial(_count_wrong, effort)
+
+
+def _count_wrong(effort: Effort, kind: Kind) -> list[tuple[int, int]]:
+    """For each plan: false verdicts, and comparisons with a look that missed."""
+    counts = []
+    for most in PLANS:
+        judge = replay.judge(most)
+        ends = [
+            replay.replay(judge, kind, effort.seed, r, 0.0, to_the_end=True)
+            for r in range(effort.replays)
+        ]
+        counts.append(
+            (sum(e.verdict in ("better", "worse") for e in ends), sum(e.missed for e in ends))
+        )
+    return counts
+
+
+def power(effort: Effort) -> Iterator[Table]:
+    """A true effect of 5 % in 5 % noise."""
+    kinds = list(noise.at_five_percent())
+    found = each(effort, partial(_power_rows, effort), kinds)
+    called = Table(
+        "A true effect of 5 % in 5 % noise",
+        f"of {WITHIN} blocks, {2 * WITHIN} runs an arm, 90 % are called, 80 % under tails, modes, "
+        f"drift and on recordings; the median takes at most {SHARE * 100:.0f} % of the blocks of "
+        "a single look with the same power",
+        [
+            "noise",
+            "plan",
+            f"called in {WITHIN}",
+            "called",
+            "wrong way",
+            "median",
+            "single look",
+            "share",
+        ],
+    )
+    honest = Table(
+        "What is reported after an early stop",
+        f"coverage at least {COVERED * 100:.0f} %, bias of the estimate within {BIAS} points",
+        ["noise", "plan", "covered", "bias of the estimate", "bias of the mean"],
+    )
+    for speed_rows, honest_rows in found:
+        called.rows += speed_rows
+        honest.rows += honest_rows
+    yield called
+    yield honest
+
+
+def _power_rows(effort: Effort, kind: Kind) -> tuple[list[Row], list[Row]]:
+    speed, honest = [], []
+    for most in (WITHIN, PLANS[1]):
+        judge = replay.judge(most)
+        ends = [replay.replay(judge, kind, effort.seed, r, EFFECT) for r in range(effort.replays)]
+        speed.append(_speed(effort, kind, most, ends))
+        honest.append(_honest(kind, judge.deciding, ends))
+    return speed, honest
+
+
+def _speed(effort: Effort, kind: Kind, most: int, ends: Sequence[Ended]) -> Row:
+    called = [e.blocks for e in ends if e.verdict == "worse"]
+    power, in_time = len(called) / len(ends), sum(n <= WITHIN for n in called) / len(ends)
+    median = statistics.median(e.blocks for e in ends)
+    fixed = fixed_blocks(effort, kind, power)
+    enough = in_time >= (0.8 if kind.hard else 0.9) or most > WITHIN
+    cells = [
+        kind.name,
+        f"{most} blocks",
+        f"{in_time * 100:.1f} %",
+        f"{power * 100:.1f} %",
+        f"{sum(e.verdict == 'better' for e in ends) / len(ends) * 100:.1f} %",
+        f"{median:g}",
+        f"{fixed}",
+        f"{median / fixed * 100:.0f} %",
+    ]
+    return Row(cells, enough and median <= SHARE * fixed)
+
+
+def fixed_blocks(effort: Effort, kind: Kind, power: float) -> int:
+    """Fewest blocks with which a design of a single look calls the effect so often."""
+    fresh = range(effort.replays, effort.replays + min(effort.replays, 1000))
+    streams = [list(_logs(kind, effort.seed, r, LONGEST)) for r in fresh]
+    low, high = 2, LONGEST
+    while low < high:
+        n = (low + high) // 2
+        design = sequential.fixed(0.05, n)
+        called = sum(design.interval(logs[:n]).low > 0 for logs in streams) / len(streams)
+        low, high = (low, n) if called >= power else (n + 1, high)
+    return low
+
+
+def _logs(kind: Kind, seed: int, number: int, blocks: int) -> Iterator[float]:
+    stream = kind.stream(seed, number, 4 * blocks)
+    for values in replay.blocks_of(stream, EFFECT, seed + number):
+        yield stats.log_ratio(*values)
+
+
+def _honest(kind: Kind, design: sequential.Design, ends: Sequence[Ended]) -> Row:
+    covered = sum(e.covered for e in ends) / len(ends)
+    some = ends[::ESTIMATES]
+    true = math.exp(EFFECT)
+    estimates = [(math.exp(design.estimate(e.logs)) - true) * 100 for e in some]
+    means = [(math.exp(e.mean) - true) * 100 for e in ends]
+    bias = statistics.fmean(estimates)
+    cells = [
+        kind.name,
+        f"{design.most} blocks",
+        f"{covered * 100:.1f} %",
+        _points(estimates),
+        _points(means),
+    ]
+    return Row(cells, covered >= COVERED and abs(bias) <= BIAS)
+
+
+def looks(effort: Effort) -> Iterator[Table]:
+    """Time that the statistics take between two blocks."""
+    table = Table(
+        "Time of a look: two metrics decide, one guard, all blocks so far",
+        f"at most {LOOK_S * 1e3:.0f} ms",
+        ["blocks", "median", "longest", "estimate at the end", "design beforehand"],
+    )
+    metrics = [replay.WALL, *(Metric(n, Record(n)) for n in ("user_s", "sys_s"))]
+    question = Question(objectives=2, guards=[Guard("sys_s", "at-most", 5)])
+    kind = noise.kinds()[2]
+    for most in (*PLANS, 2_500):
+        judge = judge_for(question, metrics, 1, most)
+        beforehand = _took(partial(_widths, judge))
+        stream = kind.stream(effort.seed, 0, 4 * most)
+        blocks = list(replay.blocks_of(stream, 0.0, effort.seed))
+        times, end = _times(judge, blocks)
+        spans = [statistics.median(times), max(times), end, beforehand]
+        row = [str(most), *(f"{s * 1e3:.1f} ms" for s in spans)]
+        table.rows.append(Row(row, statistics.median(times) <= LOOK_S))
+    yield table
+
+
+def _widths(judge: Judge) -> object:
+    return judge.deciding.widths, judge.guarding.widths
+
+
+def _times(judge: Judge, blocks: list[Values]) -> tuple[list[float], float]:
+    """Seconds of some looks, and of the judgement at the end."""
+    looks = [_took(lambda: judge.look(lambda _: blocks)) for _ in range(20)]
+    return looks, _took(lambda: judge.judge(lambda _: blocks))
+
+
+def _took(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def _rate(n: int, of: int) -> str:
+    low, high = proportion(n, of)
+    return f"{n / of * 100:.1f} % ({low * 100:.1f}–{high * 100:.1f})"
+
+
+def _points(values: Sequence[float]) -> str:
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    return f"{statistics.fmean(values):+.2f} ± {1.96 * error:.2f}"
