@@ -22,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 LAB = HERE.parent.parent / "lab"
 sys.path[:0] = [str(HERE), str(LAB), str(LAB / "tests")]
 
+import detectors  # noqa: E402
 import verdicts  # noqa: E402
 from tables import Effort, Section, rendered  # noqa: E402
 
@@ -29,6 +30,9 @@ SECTIONS: dict[str, Section] = {
     "false-verdicts": verdicts.false_verdicts,
     "power": verdicts.power,
     "looks": verdicts.looks,
+    "warm-up": detectors.warm_up,
+    "noise": detectors.noise_estimate,
+    "doubts": detectors.patterns,
 }
 
 

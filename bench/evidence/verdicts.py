@@ -10,7 +10,7 @@ from functools import partial
 
 import noise
 import replay
-from kilter_lab import sequential, stats
+from kilter_lab import compare, preflight, sequential, stats
 from kilter_lab.judging import Judge, Values, judge_for
 from kilter_lab.messages import Guard, Metric, Question, Record
 from kilter_lab.selftest import proportion
@@ -18,13 +18,31 @@ from noise import Kind
 from replay import Ended
 from tables import Effort, Row, Table, each
 
-PLANS = (20, sequential.blocks_for(math.log1p(0.02), noise.CV, 0.05, 10_000), 400)
-"""Most blocks: a short comparison, the default at 5 % noise (``--detect 2``), a long one."""
+ALPHA = 0.05
+
+
+def planned(effect: float, limit: int = 10_000) -> int:
+    """Most blocks of a comparison that asks for this effect, after a preflight of 12 base runs.
+
+    The preflight is taken to have seen the true noise, which it plans with some prudence.
+    """
+    noisy = noise.CV * preflight.prudence(preflight.ENOUGH)
+    return sequential.blocks_for(effect, noisy, ALPHA, limit)
+
+
+EFFECT = math.log1p(0.05)
+
+DEFAULT = planned(math.log1p(0.02), compare.DEFAULT_RUNS // 4)
+"""Blocks of a comparison without options, at 5 % noise."""
+
+SHORT, LONG = planned(EFFECT), 400
+"""Blocks of a comparison that asks for 5 % (``--detect 5``), and of one that asks for much."""
+
+PLANS = (SHORT, DEFAULT, LONG)
 
 ALLOWED = 0.06
 """The promised 5 %, and a point of sampling error."""
 
-EFFECT = math.log1p(0.05)
 WITHIN = 20
 """Blocks: 40 runs an arm."""
 
@@ -93,9 +111,9 @@ def power(effort: Effort) -> Iterator[Table]:
     found = each(effort, partial(_power_rows, effort), kinds)
     called = Table(
         "A true effect of 5 % in 5 % noise",
-        f"of {WITHIN} blocks, {2 * WITHIN} runs an arm, 90 % are called, 80 % under tails, modes, "
-        f"drift and on recordings; the median takes at most {SHARE * 100:.0f} % of the blocks of "
-        "a single look with the same power",
+        f"within {WITHIN} blocks, {2 * WITHIN} runs an arm, 90 % are called, 80 % under tails, "
+        "modes, drift and on recordings; the median takes at most "
+        f"{SHARE * 100:.0f} % of the blocks of a single look with the same power",
         [
             "noise",
             "plan",
@@ -121,7 +139,7 @@ def power(effort: Effort) -> Iterator[Table]:
 
 def _power_rows(effort: Effort, kind: Kind) -> tuple[list[Row], list[Row]]:
     speed, honest = [], []
-    for most in (WITHIN, PLANS[1]):
+    for most in (SHORT, DEFAULT):
         judge = replay.judge(most)
         ends = [replay.replay(judge, kind, effort.seed, r, EFFECT) for r in range(effort.replays)]
         speed.append(_speed(effort, kind, most, ends))
@@ -134,7 +152,7 @@ def _speed(effort: Effort, kind: Kind, most: int, ends: Sequence[Ended]) -> Row:
     power, in_time = len(called) / len(ends), sum(n <= WITHIN for n in called) / len(ends)
     median = statistics.median(e.blocks for e in ends)
     fixed = fixed_blocks(effort, kind, power)
-    enough = in_time >= (0.8 if kind.hard else 0.9) or most > WITHIN
+    enough = in_time >= (0.8 if kind.hard else 0.9)
     cells = [
         kind.name,
         f"{most} blocks",
@@ -155,7 +173,7 @@ def fixed_blocks(effort: Effort, kind: Kind, power: float) -> int:
     low, high = 2, LONGEST
     while low < high:
         n = (low + high) // 2
-        design = sequential.fixed(0.05, n)
+        design = sequential.fixed(ALPHA, n)
         called = sum(design.interval(logs[:n]).low > 0 for logs in streams) / len(streams)
         low, high = (low, n) if called >= power else (n + 1, high)
     return low
@@ -184,6 +202,10 @@ def _honest(kind: Kind, design: sequential.Design, ends: Sequence[Ended]) -> Row
     return Row(cells, covered >= COVERED and abs(bias) <= BIAS)
 
 
+FIRST: list[Values] = [([1.0, 1.1], [1.0, 1.2])] * 4
+"""Enough blocks for a look, which works out the design where that is not done yet."""
+
+
 def looks(effort: Effort) -> Iterator[Table]:
     """Time that the statistics take between two blocks."""
     table = Table(
@@ -195,8 +217,10 @@ def looks(effort: Effort) -> Iterator[Table]:
     question = Question(objectives=2, guards=[Guard("sys_s", "at-most", 5)])
     kind = noise.kinds()[2]
     for most in (*PLANS, 2_500):
+        begun = time.perf_counter()
         judge = judge_for(question, metrics, 1, most)
-        beforehand = _took(partial(_widths, judge))
+        judge.look(lambda _: FIRST)
+        beforehand = time.perf_counter() - begun
         stream = kind.stream(effort.seed, 0, 4 * most)
         blocks = list(replay.blocks_of(stream, 0.0, effort.seed))
         times, end = _times(judge, blocks)
@@ -204,10 +228,6 @@ def looks(effort: Effort) -> Iterator[Table]:
         row = [str(most), *(f"{s * 1e3:.1f} ms" for s in spans)]
         table.rows.append(Row(row, statistics.median(times) <= LOOK_S))
     yield table
-
-
-def _widths(judge: Judge) -> object:
-    return judge.deciding.widths, judge.guarding.widths
 
 
 def _times(judge: Judge, blocks: list[Values]) -> tuple[list[float], float]:

@@ -111,7 +111,9 @@ def drift(points: Sequence[Point], metric: str) -> list[str]:
     """One sentence where all arms together got slower or faster over the runs."""
     centred = _centred(points)
     found = stats.drift(range(len(centred)), centred)
-    if found is None or found.p > DRIFT_P or abs(found.change) < DRIFT_LEAST:
+    if found is None or abs(found.change) < DRIFT_LEAST:
+        return []
+    if shapes.sobered(found.p, centred) > DRIFT_P:
         return []
     change = math.expm1(found.change) * 100
     word = "rose" if change > 0 else "fell"

@@ -114,7 +114,7 @@ def assess(
     found = warmup.detect(logs)
     kept = np.asarray(logs, dtype=float)[found.discard :]
     noise = max(QUIET, block_noise(kept))
-    planned = noise * _doubt(len(kept))
+    planned = noise * prudence(len(kept))
     runs = 2 * (1 + arms)
     alpha = shared_alpha(question.alpha, question.objectives, arms)
     detect = detect_blocks(math.log1p(question.detect_percent / 100), planned, alpha)
@@ -157,8 +157,8 @@ def block_noise(logs: Sequence[float] | Array) -> float:
     return math.sqrt(variance)
 
 
-def _doubt(runs: int) -> float:
-    """By how much the noise may exceed its estimate from so many runs."""
+def prudence(runs: int) -> float:
+    """Factor on the noise estimated from so many base runs, to plan with: it may be greater."""
     freedom = max(1.0, FREEDOM * (runs - 1))
     return math.sqrt(freedom / float(chdtri(freedom, PRUDENCE)))
 
