@@ -277,6 +277,7 @@ class Evidence(msgspec.Struct, omit_defaults=True):
     runs: int = 0
     cpu: str = ""
     version: str = ""
+    imported: bool = False
 
 
 class ProfileValue(msgspec.Struct, omit_defaults=True):

@@ -102,11 +102,11 @@ def test_several_arms_profiles_and_an_export(root: Root, strong: Workload, tmp_p
 
 def test_what_was_proven_is_kept_as_evidence(root: Root, strong: Workload) -> None:
     compare(root, strong, "--with", "vm.swappiness=0")
-    (line,) = root.json("evidence", "list", "--knob", "vm.swappiness")
+    (line,) = root.json("evidence", "vm.swappiness")
     assert line["arm"] == {"vm.swappiness": "0"}
     assert line["verdict"]["verdict"] == "better"
-    assert "better for" in root("knobs", "show", "vm.swappiness").stdout
-    assert root.json("evidence", "list", "--knob", "vm.page-cluster") == []
+    assert " better " in root("knobs", "show", "vm.swappiness").stdout
+    assert root.json("evidence", "vm.page-cluster") == []
 
 
 def test_commands_are_compared_with_each_other(root: Root) -> None:
@@ -178,7 +178,7 @@ def test_tune_finds_the_planted_effect_and_keeps_it(root: Root, strong: Workload
     assert int(profile["set"]["vm.swappiness"]["value"]) < 30
     assert profile["evidence"]["verdict"]["verdict"] == "better"
     shown = root("profile", "show", "small").stdout
-    assert "Evidence: " in shown
+    assert "\nEvidence:\n" in shown
 
     assert root("apply", "small").returncode == 0
     assert int(root.get("vm.swappiness")) < 30

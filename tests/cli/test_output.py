@@ -30,7 +30,9 @@ COMMANDS = {
     "verify": ["verify"],
     "diff": ["diff", "latency", "--json"],
     "diff of two": ["diff", "latency", "battery"],
-    "evidence": ["evidence", "list"],
+    "evidence": ["evidence"],
+    "evidence list": ["evidence", "list"],
+    "evidence export": ["evidence", "export"],
     "revert": ["revert"],
     "run": ["run", "--set", "vm.swappiness=10", "--", "true"],
 }
@@ -87,7 +89,7 @@ JSON = {
     "doctor": (["doctor"], "doctor", False),
     "knobs list": (["knobs", "list"], "knob", True),
     "knobs list --all": (["knobs", "list", "--all"], "knob", True),
-    "knobs show": (["knobs", "show", "vm.swappiness"], "knob", True),
+    "knobs show": (["knobs", "show", "vm.swappiness"], "knob-details", True),
     "profile list": (["profile", "list"], "profile", True),
     "profile show": (["profile", "show", "desktop"], "profile", False),
     "bench --list": (["bench", "--list"], "workload", True),
@@ -98,7 +100,9 @@ JSON = {
     "verify": (["verify"], "status", False),
     "revert": (["revert"], "reverted", False),
     "run": (["run", "-s", "vm.swappiness=10", "--", "true"], "run-record", False),
-    "evidence": (["evidence", "list"], "evidence", True),
+    "evidence": (["evidence"], "known-evidence", True),
+    "evidence list": (["evidence", "list", "vm.swappiness"], "known-evidence", True),
+    "evidence export": (["evidence", "export"], "evidence-document", False),
 }
 
 
@@ -179,7 +183,7 @@ def test_a_reader_that_stops_early_is_no_crash(root: Root, args: list[str]) -> N
 def test_version_and_help_are_no_errors() -> None:
     done = kilter("--version")
     assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, "kilter", "")
-    for words in ([], ["run"], ["tune"], ["knobs", "list"], ["profile"]):
+    for words in ([], ["run"], ["tune"], ["audit"], ["selftest"], ["knobs", "list"], ["evidence"]):
         done = kilter(*words, "--help")
         assert (done.returncode, done.stderr) == (0, ""), words
         assert "Usage: kilter" in done.stdout

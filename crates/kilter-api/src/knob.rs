@@ -1,5 +1,6 @@
 //! Knobs: what the catalog says of one setting, and what this kernel says of it.
 
+use crate::KnownEvidence;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -203,6 +204,16 @@ pub struct Knob {
     /// For choices whose file lists what it offers now: the words in the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offered: Vec<String>,
+}
+
+/// A knob and what was found out about it. `kilter knobs show --json` prints a list of these.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct KnobDetails {
+    /// The knob.
+    #[serde(flatten)]
+    pub knob: Knob,
+    /// All verdicts on it, newest first.
+    pub evidence: Vec<KnownEvidence>,
 }
 
 /// What this kernel says of a knob.

@@ -95,6 +95,45 @@ pub struct Evidence {
     /// Study that asked, or empty for `compare` and `audit`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub study: String,
+    /// Whether it came with `kilter evidence import`, and not from this kilter's own runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub imported: bool,
     /// The verdict.
     pub verdict: VerdictRecord,
+}
+
+/// What `kilter evidence export` prints and `kilter evidence import` takes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EvidenceDocument {
+    /// Version of this form: [`EvidenceDocument::FORMAT`]. A reader refuses what it does not know.
+    pub kilter_evidence: u32,
+    /// The verdicts, oldest first.
+    pub evidence: Vec<Evidence>,
+}
+
+impl EvidenceDocument {
+    /// The version that this kilter writes, and the only one there has been.
+    pub const FORMAT: u32 = 1;
+}
+
+/// What `kilter evidence import --json` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EvidenceImported {
+    /// Verdicts that were added.
+    pub new: u32,
+    /// Verdicts that were here already.
+    pub known: u32,
+}
+
+/// A verdict and how far it is from home. `kilter evidence --json` prints a list of these.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct KnownEvidence {
+    /// The verdict.
+    #[serde(flatten)]
+    pub evidence: Evidence,
+    /// Whether it was measured on a machine like this one, by its fingerprint, kernel aside.
+    pub same_machine: bool,
+    /// Whether it was measured under the kernel release that runs now.
+    pub same_kernel: bool,
 }

@@ -216,7 +216,19 @@ fn evidence() -> Evidence {
         runs: 40,
         cpu: "AMD EPYC 7763".into(),
         version: "0.1.0".into(),
+        imported: false,
         verdict: verdict(Verdict::Better),
+    }
+}
+
+fn known() -> KnownEvidence {
+    KnownEvidence {
+        evidence: Evidence {
+            imported: true,
+            ..evidence()
+        },
+        same_machine: true,
+        same_kernel: false,
     }
 }
 
@@ -311,12 +323,27 @@ fn knobs() {
         reason: UnavailableReason::LockedDown,
         detail: "locked down".into(),
     });
+    let details = KnobDetails {
+        knob: knob(present.clone()),
+        evidence: vec![known()],
+    };
     message("knob", &[knob(present), knob(absent)]);
+    message("knob-details", &[details]);
 }
 
 #[test]
 fn verdicts() {
     message("evidence", &[evidence()]);
+    message("known-evidence", &[known()]);
+    let document = EvidenceDocument {
+        kilter_evidence: EvidenceDocument::FORMAT,
+        evidence: vec![evidence()],
+    };
+    message("evidence-document", &[document]);
+    message(
+        "evidence-imported",
+        &[EvidenceImported { new: 3, known: 1 }],
+    );
     message(
         "verdict",
         &[Verdict::Worse, Verdict::NoDifference, Verdict::Inconclusive].map(verdict),

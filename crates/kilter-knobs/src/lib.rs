@@ -18,10 +18,13 @@ mod profile;
 
 pub use catalog::{Catalog, CatalogError};
 pub use check::{ValueError, check_spec, check_value};
-pub use evidence::EvidenceFile;
+pub use evidence::{EvidenceFile, Ledger};
 pub use files::FileProblem;
 pub use names::{UnknownName, is_glob, nearest, valid_name};
 pub use places::Places;
 pub use plan::{Consent, PlanError, Planned, plan};
 pub use probe::{Found, instances, probe, probe_all};
-pub use profile::{ProfileError, all_profiles, resolve_profile, save_profile};
+pub use profile::{
+    ProfileError, ProfileValues, all_profiles, profile_values, reason_for, resolve_profile,
+    save_profile,
+};

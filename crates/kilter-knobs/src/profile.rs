@@ -1,9 +1,10 @@
 //! Profiles: found by name, included, flattened, saved.
 
 use crate::files::{FileProblem, read_toml, toml_files};
-use crate::names::{UnknownName, valid_name};
+use crate::names::{UnknownName, is_glob, matches, valid_name};
 use crate::places::Places;
-use kilter_api::{Profile, Settings};
+use kilter_api::{Profile, ProfileValue, Settings};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -101,30 +102,57 @@ fn find(places: &Places, name: &str) -> Result<Profile, ProfileError> {
 
 /// A profile with everything that it includes, flattened: its own values win.
 pub fn resolve_profile(places: &Places, name: &str) -> Result<(Profile, Settings), ProfileError> {
-    let profile = find(places, name)?;
-    let mut settings = Settings::new();
-    collect(places, &profile, &mut settings, 0)?;
+    let (profile, values) = profile_values(places, name)?;
+    let settings = values
+        .into_iter()
+        .map(|(knob, value)| (knob, value.value))
+        .collect();
     Ok((profile, settings))
+}
+
+/// Values with their reasons, by the knob's name or glob.
+pub type ProfileValues = BTreeMap<String, ProfileValue>;
+
+/// The same with the reason of each value.
+pub fn profile_values(
+    places: &Places,
+    name: &str,
+) -> Result<(Profile, ProfileValues), ProfileError> {
+    let profile = find(places, name)?;
+    let mut values = ProfileValues::new();
+    collect(places, &profile, &mut values, 0)?;
+    Ok((profile, values))
+}
+
+/// The reason that a profile gives for a knob's value, by its name or by the glob that decides it;
+/// empty for none.
+pub fn reason_for<'a>(values: &'a ProfileValues, knob: &str) -> &'a str {
+    let by_glob = || {
+        // Of several globs the last decides, as in a plan.
+        let globs = values.iter().rev().filter(|(name, _)| is_glob(name));
+        globs
+            .filter(|(glob, _)| matches(glob, knob))
+            .map(|(_, value)| value)
+            .next()
+    };
+    let value = values.get(knob).or_else(by_glob);
+    value.map_or("", |value| value.why.trim())
 }
 
 fn collect(
     places: &Places,
     profile: &Profile,
-    settings: &mut Settings,
+    values: &mut ProfileValues,
     depth: usize,
 ) -> Result<(), ProfileError> {
     if depth >= MAX_DEPTH {
         return Err(ProfileError::Depth(profile.name.clone()));
     }
     for name in &profile.include {
-        collect(places, &find(places, name)?, settings, depth + 1)?;
+        collect(places, &find(places, name)?, values, depth + 1)?;
     }
-    settings.extend(
-        profile
-            .set
-            .iter()
-            .map(|(knob, value)| (knob.clone(), value.value.clone())),
-    );
+    let own = profile.set.iter();
+    values.extend(own.map(|(knob, value)| (knob.clone(), value.clone())));
     Ok(())
 }
 
@@ -150,5 +178,27 @@ pub fn save_profile(places: &Places, profile: &Profile) -> Result<PathBuf, Profi
             let _ = fs::remove_file(&part);
             Err(ProfileError::Save { path, source })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_found_by_name_or_by_glob() {
+        let value = |why: &str| ProfileValue {
+            value: "0".into(),
+            why: why.into(),
+        };
+        let values = ProfileValues::from([
+            ("block.*.iostats".to_owned(), value("for all disks\n")),
+            ("block.vda.*".to_owned(), value("for vda")),
+            ("block.vdb.iostats".to_owned(), value("for vdb")),
+        ]);
+        assert_eq!(reason_for(&values, "block.vdb.iostats"), "for vdb");
+        assert_eq!(reason_for(&values, "block.vdc.iostats"), "for all disks");
+        assert_eq!(reason_for(&values, "block.vda.iostats"), "for vda");
+        assert_eq!(reason_for(&values, "vm.swappiness"), "");
     }
 }

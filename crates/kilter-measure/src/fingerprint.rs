@@ -33,6 +33,16 @@ pub fn fingerprint(root: &Path) -> Fingerprint {
     print
 }
 
+/// The identity that the same machine has under another kernel release: tells a result of another
+/// kernel from one of another machine.
+#[must_use]
+pub fn identity_under(print: &Fingerprint, kernel: &str) -> String {
+    identity(&Fingerprint {
+        kernel: kernel.to_owned(),
+        ..print.clone()
+    })
+}
+
 /// What makes results comparable, hashed to 12 hexadecimal digits. Memory counts in whole GiB:
 /// `MemTotal` changes by some KiB from boot to boot.
 fn identity(print: &Fingerprint) -> String {
@@ -259,6 +269,22 @@ mod tests {
             ("sys/kernel/sched_ext/state", "enabled\n"),
             ("sys/kernel/sched_ext/root/ops", "hrrn\n"),
         ])
+    }
+
+    #[test]
+    fn another_kernel_is_no_other_machine() {
+        let root = laptop();
+        let print = fingerprint(root.path());
+        assert_eq!(identity_under(&print, &print.kernel), print.id);
+        std::fs::write(root.path().join("proc/sys/kernel/osrelease"), "6.18.0\n").unwrap();
+        let updated = fingerprint(root.path());
+        assert_ne!(updated.id, print.id);
+        assert_eq!(identity_under(&print, "6.18.0"), updated.id);
+        std::fs::write(root.path().join("proc/meminfo"), "MemTotal: 8255840 kB\n").unwrap();
+        assert_ne!(
+            identity_under(&print, "6.18.0"),
+            fingerprint(root.path()).id
+        );
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub use capture::{CAPTURE_LIMIT, Captured, TAIL_LIMIT};
 pub use counters::Counters;
 pub use cpus::{CpuList, CpuListError};
 pub use credentials::{Credentials, CredentialsError, invoking_user};
-pub use fingerprint::fingerprint;
+pub use fingerprint::{fingerprint, identity_under};
 pub use job::{GRACE, Job, Output, Stdin, TimeoutError, timeout_from_secs};
 pub use machine::MachineState;
 pub use measured::{Measured, Usage};

@@ -4,7 +4,7 @@ use crate::cli::{ConsentArgs, RunArgs};
 use crate::fail::Failure;
 use crate::machine::{Machine, parse_settings};
 use crate::say;
-use kilter_api::{Arm, Direction, Metric, MetricSource, RunOptions, Settings, Workload};
+use kilter_api::{Arm, RunOptions, Settings, Workload};
 use kilter_knobs::{Consent, Planned, plan, resolve_profile};
 
 /// A time with a unit (`90s`, `5m`, `1h30m`, `200ms`), or plain seconds; in seconds.
@@ -25,6 +25,17 @@ pub fn seconds(option: &str, text: &str) -> Result<f64, Failure> {
             "{option} {text}: not a time; write it like 90s, 5m or 1h30m (at most a year)"
         ))),
     }
+}
+
+/// A time that something may take: above zero.
+pub fn budget(text: Option<&str>) -> Result<Option<f64>, Failure> {
+    let positive = |text: &str| match seconds("--budget", text)? {
+        0.0 => Err(Failure::new(
+            "--budget 0: nothing can be measured in no time",
+        )),
+        seconds => Ok(seconds),
+    };
+    text.map(positive).transpose()
 }
 
 /// A command that is one string: split into words, or given to a shell.
@@ -58,75 +69,7 @@ pub fn command(words: &[String], shell: bool) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// Metrics as given, or wall time.
-pub fn metrics(texts: &[String]) -> Result<Vec<Metric>, Failure> {
-    if texts.is_empty() {
-        return Ok(vec![record_metric("wall_s")]);
-    }
-    texts.iter().map(|text| metric(text)).collect()
-}
-
-fn metric(text: &str) -> Result<Metric, Failure> {
-    let (body, direction) = match text.rsplit_once(':') {
-        Some((body, "max")) => (body, Direction::Max),
-        Some((body, "min")) => (body, Direction::Min),
-        _ => (text, Direction::Min),
-    };
-    let metric = match body.split_once('=') {
-        None => record_metric(body),
-        Some((name, source)) => Metric {
-            name: name.to_owned(),
-            source: source_of(text, source)?,
-            direction,
-            unit: String::new(),
-        },
-    };
-    let metric = Metric {
-        direction,
-        ..metric
-    };
-    kilter_measure::Metrics::compile(std::slice::from_ref(&metric)).map_err(|error| {
-        Failure::new(format!("--metric {text}: {error}")).hint("--metric 'time=/Time: ([0-9.]+)/', --metric 'iops=json:/jobs/0/iops:max', --metric user_s")
-    })?;
-    Ok(metric)
-}
-
-fn source_of(text: &str, source: &str) -> Result<MetricSource, Failure> {
-    if let Some(pointer) = source.strip_prefix("json:") {
-        return Ok(MetricSource::Json {
-            pointer: pointer.to_owned(),
-        });
-    }
-    match source
-        .strip_prefix('/')
-        .and_then(|rest| rest.strip_suffix('/'))
-    {
-        Some(pattern) => Ok(MetricSource::Regex {
-            pattern: pattern.to_owned(),
-        }),
-        None => Err(Failure::new(format!(
-            "--metric {text}: write NAME=/REGEX/ or NAME=json:/POINTER"
-        ))),
-    }
-}
-
-fn record_metric(field: &str) -> Metric {
-    let unit = match field.rsplit('_').next() {
-        Some("s") => "s",
-        Some("kib") => "KiB",
-        _ => "",
-    };
-    Metric {
-        name: field.to_owned(),
-        source: MetricSource::Record {
-            field: field.to_owned(),
-        },
-        direction: Direction::Min,
-        unit: unit.to_owned(),
-    }
-}
-
-/// How runs are made.
+/// How runs are made, without their metrics.
 pub fn run_options(args: &RunArgs) -> Result<RunOptions, Failure> {
     let time = |option, text: &Option<String>| {
         text.as_deref()
@@ -143,7 +86,7 @@ pub fn run_options(args: &RunArgs) -> Result<RunOptions, Failure> {
             .map_err(|error| Failure::new(format!("--cpus {list}: {error}")))?;
     }
     Ok(RunOptions {
-        metrics: metrics(&args.metric)?,
+        metrics: Vec::new(),
         prepare: words(&args.prepare)?.unwrap_or_default(),
         cleanup: words(&args.cleanup)?.unwrap_or_default(),
         timeout_s: time("--timeout", &args.timeout)?,
@@ -231,13 +174,14 @@ fn refuse_skipped(planned: &Planned, given: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is compared: `current`, a profile, or `KNOB=VALUE,…`.
+/// What is compared: `current`, a profile, or `KNOB=VALUE,…`; and the values that its knobs have
+/// now.
 pub fn arm(
     machine: &Machine,
     text: &str,
     command: Vec<String>,
     consent: &ConsentArgs,
-) -> Result<Arm, Failure> {
+) -> Result<(Arm, Settings), Failure> {
     let planned = match text {
         "current" => Planned::default(),
         text if text.contains('=') => {
@@ -252,17 +196,16 @@ pub fn arm(
             say::count(planned.plan.skipped.len(), "knob")
         ));
     }
-    let settings = planned
-        .plan
-        .changes
-        .into_iter()
-        .map(|change| (change.knob, change.new))
-        .collect();
-    Ok(Arm {
+    let changes = planned.plan.changes.into_iter();
+    let (settings, old) = changes
+        .map(|change| ((change.knob.clone(), change.new), (change.knob, change.old)))
+        .unzip();
+    let arm = Arm {
         label: text.to_owned(),
         settings,
         command,
-    })
+    };
+    Ok((arm, old))
 }
 
 #[cfg(test)]
@@ -297,35 +240,5 @@ mod tests {
         );
         assert_eq!(split("a | b", true).unwrap(), ["sh", "-c", "a | b"]);
         assert!(split("", false).is_err() && split("a 'b", false).is_err());
-    }
-
-    #[test]
-    fn metrics_are_fields_expressions_or_pointers() {
-        let metric = |text: &str| metric(text).unwrap();
-        assert_eq!(
-            metric("user_s").source,
-            MetricSource::Record {
-                field: "user_s".into()
-            }
-        );
-        let regex = metric("t=/Time: ([0-9.]+)/:max");
-        assert_eq!(
-            (regex.direction, regex.source),
-            (
-                Direction::Max,
-                MetricSource::Regex {
-                    pattern: "Time: ([0-9.]+)".into()
-                }
-            )
-        );
-        assert_eq!(
-            metric("x=json:/a/0").source,
-            MetricSource::Json {
-                pointer: "/a/0".into()
-            }
-        );
-        for bad in ["nonesuch", "t=/no group/", "t=/(/", "t=plain", "=/(x)/"] {
-            assert!(super::metric(bad).is_err(), "{bad}");
-        }
     }
 }

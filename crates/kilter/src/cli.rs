@@ -1,7 +1,10 @@
 //! The command line: flags and their help, from which man pages and completions are made.
 
+mod lab;
+
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use kilter_api::Risk;
+pub use lab::*;
 use std::path::PathBuf;
 
 /// Find by experiment which kernel settings help this machine and this work, hold them safely, and
@@ -44,6 +47,10 @@ pub enum Command {
     Compare(Compare),
     /// Search for settings that make a command better, prove them, and save them as a profile
     Tune(Tune),
+    /// Measure a profile as a whole, and which of its lines carry the effect
+    Audit(Audit),
+    /// Measure how often kilter tells two equal arms apart on this machine
+    Selftest(Selftest),
     /// Write the report of a study
     Report(Report),
     /// Put a profile in force until it is reverted
@@ -56,9 +63,8 @@ pub enum Command {
     Verify,
     /// Show what a profile would change, or how two profiles differ; exit 1 when anything does
     Diff(Diff),
-    /// Look at the evidence, and record it
-    #[command(subcommand)]
-    Evidence(EvidenceCommand),
+    /// Look at the verdicts kept so far, and move them between machines
+    Evidence(Evidence),
     /// Generate load
     #[command(subcommand, hide = true)]
     Load(Load),
@@ -109,15 +115,43 @@ pub enum ProfileCommand {
 }
 
 /// `kilter evidence`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Evidence {
+    /// Only verdicts in which this knob changed; a glob (`vm.*`) stands for several
+    pub knob: Option<String>,
+    /// What to do; to list is the default
+    #[command(subcommand)]
+    pub command: Option<EvidenceCommand>,
+}
+
+/// What can be done with evidence.
 #[derive(Debug, Subcommand)]
 pub enum EvidenceCommand {
-    /// List verdicts
+    /// List verdicts by setting, the newest first
     List {
-        /// Only those in which this knob has a value
-        #[arg(long, value_name = "KNOB")]
+        /// Only verdicts in which this knob changed; a glob (`vm.*`) stands for several
         knob: Option<String>,
     },
+    /// Print verdicts as one JSON document, for `evidence import` on another machine
+    Export {
+        /// Only verdicts in which this knob changed; a glob (`vm.*`) stands for several
+        knob: Option<String>,
+        /// File to write, whole or not at all; by default standard output
+        #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        output: Option<PathBuf>,
+    },
+    /// Add the verdicts of an exported document; those already here are left out
+    ///
+    /// Every verdict is checked before the first is kept. Imported verdicts are marked wherever they
+    /// are shown, and never taken for this machine's own.
+    Import {
+        /// The document, at most 16 MiB; `-` for standard input
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
     /// Record verdicts given as JSON lines on standard input
+    #[command(hide = true)]
     Record,
 }
 
@@ -169,8 +203,12 @@ impl From<RiskArg> for Risk {
 /// How runs are made.
 #[derive(Debug, Default, Args)]
 pub struct RunArgs {
-    /// What to measure: `wall_s` and other fields of a run, or NAME=/REGEX/ or NAME=json:/POINTER
-    /// on the output; append `:max` where more is better (repeatable; the first decides)
+    /// What to measure; by default `wall_s`, or a workload's first metric (repeatable)
+    ///
+    /// `wall_s`, `user_s`, `max_rss_kib` or another number of a run; NAME=/REGEX/ or
+    /// NAME=json:/POINTER for a number in the output; or a metric of the workload by its name. Append
+    /// `:max` where more is better. Each one gets a verdict where verdicts are given, and they share
+    /// the error.
     #[arg(short, long, value_name = "METRIC")]
     pub metric: Vec<String>,
     /// Command to execute before each run, outside the timing (split into words, no shell)
@@ -179,10 +217,10 @@ pub struct RunArgs {
     /// Command to execute after each run, outside the timing
     #[arg(long, value_name = "COMMAND")]
     pub cleanup: Option<String>,
-    /// End a run after this long (`90s`, `5m`)
+    /// End a run after this long (`90s`, `5m`); by default it may take any time
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<String>,
-    /// Wait this long after a change of settings
+    /// Wait this long after a change of settings (`500ms`, `2s`); by default not at all
     #[arg(long, value_name = "TIME")]
     pub settle: Option<String>,
     /// Pin the workload to these CPUs (`0,2-3`)
@@ -228,125 +266,6 @@ pub struct Bench {
     /// Run the workload as root even under sudo
     #[arg(long)]
     pub as_root: bool,
-}
-
-/// `kilter compare`.
-#[derive(Debug, Args)]
-pub struct Compare {
-    /// What the others are compared with: `current`, a profile, or KNOB=VALUE,…
-    #[arg(long, value_name = "ARM", default_value = "current")]
-    pub base: String,
-    /// What is compared with it (repeatable)
-    #[arg(long, value_name = "ARM")]
-    pub with: Vec<String>,
-    /// Commands to compare, each one string; the first is the base
-    #[arg(value_name = "COMMAND", conflicts_with_all = ["with", "command"])]
-    pub commands: Vec<String>,
-    #[command(flatten)]
-    pub run: RunArgs,
-    #[command(flatten)]
-    pub consent: ConsentArgs,
-    #[command(flatten)]
-    pub verdict: VerdictArgs,
-    /// Blocks of interleaved runs; every arm runs twice in a block
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=100_000))]
-    pub blocks: u32,
-    /// Write all runs to FILE (`.csv` or `.json`)
-    #[arg(long, value_name = "FILE")]
-    pub export: Option<PathBuf>,
-    /// Measure a workload of the catalog instead of a command
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["commands", "command"])]
-    pub workload: Option<String>,
-    /// The command and its arguments
-    #[arg(last = true, value_hint = ValueHint::CommandWithArguments)]
-    pub command: Vec<String>,
-}
-
-/// What counts as a difference.
-#[derive(Debug, Args)]
-pub struct VerdictArgs {
-    /// Half-width of the region of equivalence, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
-    pub region: f64,
-    /// Exit 1 unless the verdict is this
-    #[arg(long, value_name = "VERDICT")]
-    pub require: Option<Required>,
-    /// Seed of everything random; by default a new one, which is printed
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-}
-
-/// Verdicts that can be required.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Required {
-    /// Better, with confidence
-    Better,
-}
-
-/// `kilter tune`.
-#[derive(Debug, Args)]
-pub struct Tune {
-    /// Knobs to search; by default all that have a search range and can be written here
-    #[arg(long, value_name = "GLOB", num_args = 1.., value_delimiter = ',')]
-    pub knobs: Vec<String>,
-    /// Hold a value in every arm, the baseline too (repeatable)
-    #[arg(long, value_name = "KNOB=VALUE")]
-    pub fix: Vec<String>,
-    /// Narrow or give the range of a knob (repeatable)
-    #[arg(long, value_name = "KNOB=LOW..HIGH")]
-    pub range: Vec<String>,
-    /// End the search after this many trials
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub trials: Option<u32>,
-    /// End everything after this long (`10m`; the default without --trials)
-    #[arg(long, value_name = "TIME")]
-    pub budget: Option<String>,
-    /// Name of the study and of the profile; by default made of the command's name
-    #[arg(long, value_name = "NAME")]
-    pub study: Option<String>,
-    /// Optuna storage of the studies (any RDB URL); by default SQLite
-    #[arg(long, value_name = "URL")]
-    pub storage: Option<String>,
-    /// Where to write the HTML report; by default beside the study
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
-    #[command(flatten)]
-    pub run: RunArgs,
-    #[command(flatten)]
-    pub verdict: VerdictArgs,
-    /// Tune for a workload of the catalog instead of a command
-    #[arg(long, value_name = "NAME", conflicts_with = "command")]
-    pub workload: Option<String>,
-    /// The command and its arguments
-    #[arg(last = true, value_hint = ValueHint::CommandWithArguments)]
-    pub command: Vec<String>,
-}
-
-/// `kilter report`.
-#[derive(Debug, Args)]
-pub struct Report {
-    /// The study's name
-    pub study: String,
-    /// The form
-    #[arg(long, value_enum, default_value_t = ReportFormat::Html)]
-    pub format: ReportFormat,
-    /// File to write; by default standard output, or STUDY.html for html on a terminal
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Optuna storage of the studies
-    #[arg(long, value_name = "URL")]
-    pub storage: Option<String>,
-}
-
-/// Forms of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
-    /// One self-contained page
-    Html,
-    /// Markdown
-    Md,
-    /// All data
-    Json,
 }
 
 /// `kilter apply`.

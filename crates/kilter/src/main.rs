@@ -10,6 +10,9 @@ mod commands;
 mod experiment;
 mod fail;
 mod machine;
+mod metrics;
+mod output;
+mod question;
 mod say;
 
 use clap::Parser;
@@ -64,15 +67,17 @@ fn dispatch(cli: &Cli) -> Outcome {
         Command::Profile(command) => commands::profile::run(&machine, command),
         Command::Run(args) => commands::run::run(&machine, args),
         Command::Bench(args) => commands::bench::run(&machine, args),
-        Command::Compare(args) => commands::lab::compare(&machine, args),
-        Command::Tune(args) => commands::lab::tune(&machine, args),
-        Command::Report(args) => commands::lab::report(&machine, args),
+        Command::Compare(args) => commands::compare::run(&machine, args),
+        Command::Tune(args) => commands::tune::run(&machine, args),
+        Command::Audit(args) => commands::audit::run(&machine, args),
+        Command::Selftest(args) => commands::selftest::run(&machine, args),
+        Command::Report(args) => commands::report::run(&machine, args),
         Command::Apply(args) => commands::apply::run(&machine, args),
         Command::Revert(args) => commands::apply::revert(&machine, args),
         Command::Status => commands::status::status(&machine),
         Command::Verify => commands::status::verify(&machine),
         Command::Diff(args) => commands::profile::diff(&machine, args),
-        Command::Evidence(command) => commands::evidence::run(&machine, command),
+        Command::Evidence(args) => commands::evidence::run(&machine, args),
         Command::Load(command) => commands::load::run(command),
         Command::Completions { shell } => commands::generate::completions(*shell),
         Command::Man { dir } => commands::generate::man(dir),

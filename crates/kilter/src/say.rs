@@ -53,6 +53,17 @@ pub fn faint(text: impl Display) -> String {
     format!("\x1b[2m{text}{END}")
 }
 
+/// Yellow, where the terminal can: something that a reader must not miss.
+pub fn attention(text: impl Display) -> String {
+    format!("\x1b[33m{text}{END}")
+}
+
+/// Columns of the terminal that standard output is, if it is one.
+pub fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    (size.ws_col > 0).then_some(size.ws_col.into())
+}
+
 /// Prints rows as columns two spaces apart, the first `right` of numbers flush right. Cells may
 /// hold styles; their width is that of what is seen.
 pub fn table(rows: &[Vec<String>]) {

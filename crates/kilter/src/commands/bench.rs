@@ -61,7 +61,7 @@ fn list(machine: &Machine) -> Outcome {
 }
 
 /// Whether the workload's program is on the path.
-fn installed(workload: &Workload) -> bool {
+pub fn installed(workload: &Workload) -> bool {
     let Some(program) = workload.command.first() else {
         return false;
     };

@@ -1,12 +1,19 @@
 //! `kilter knobs`: the catalog against this kernel.
 
+use super::evidence::known_about;
+use super::evidence_text::listing;
 use crate::cli::Knobs;
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
 use crate::say;
-use kilter_api::{Evidence, Knob, KnobState, Search, UnavailableReason, ValueKind, Verdict};
-use kilter_knobs::{EvidenceFile, UnknownName, is_glob, nearest, probe_all};
+use kilter_api::{
+    Knob, KnobDetails, KnobState, KnownEvidence, Search, UnavailableReason, ValueKind,
+};
+use kilter_knobs::{UnknownName, is_glob, nearest, probe_all};
 use wildmatch::WildMatch;
+
+/// Verdicts that `knobs show` cites at most.
+const LATEST: usize = 5;
 
 /// Runs the command.
 pub fn run(machine: &Machine, command: &Knobs) -> Outcome {
@@ -110,18 +117,25 @@ fn show(machine: &Machine, name: &str) -> Outcome {
     if found.is_empty() {
         found.extend(knobs.iter().find(|knob| knob.spec.name == spec.name));
     }
-    let evidence = EvidenceFile::new(machine.places.evidence()).read()?;
-    if machine.json {
-        say::json(&found)?;
-        return Ok(0);
-    }
-    for knob in found {
-        entry(knob, &evidence);
+    let details = found
+        .into_iter()
+        .map(|knob| {
+            Ok(KnobDetails {
+                evidence: known_about(machine, &knob.name)?,
+                knob: knob.clone(),
+            })
+        })
+        .collect::<Result<Vec<_>, Failure>>()?;
+    match machine.json {
+        true => say::json(&details)?,
+        false => details
+            .iter()
+            .for_each(|details| entry(&details.knob, &details.evidence)),
     }
     Ok(0)
 }
 
-fn entry(knob: &Knob, evidence: &[Evidence]) {
+fn entry(knob: &Knob, evidence: &[KnownEvidence]) {
     let spec = &knob.spec;
     say::line(format!("{} — {}\n", say::bold(&knob.name), spec.summary));
     let mut rows = Vec::new();
@@ -170,52 +184,25 @@ fn entry(knob: &Knob, evidence: &[Evidence]) {
     }
     say::table(&rows);
     say::line(format!("\n{}\n", say::reflow(&spec.why)));
-    let told: Vec<&Evidence> = evidence
-        .iter()
-        .filter(|line| line.arm.contains_key(&knob.name))
-        .collect();
-    match told.as_slice() {
+    match evidence {
         [] => say::line("Evidence: none yet on this machine."),
-        lines => {
+        known => {
             say::line("Evidence:");
-            lines
-                .iter()
-                .for_each(|line| say::line(format!("  {}", evidence_line(line))));
+            let latest = &known[..known.len().min(LATEST)];
+            listing(latest).iter().for_each(say::line);
+            if known.len() > LATEST {
+                say::line(format!(
+                    "And {}: kilter evidence {}",
+                    say::count(known.len() - LATEST, "older verdict"),
+                    knob.name
+                ));
+            }
         }
     }
     say::line("\nSources:");
     spec.sources
         .iter()
         .for_each(|source| say::line(format!("  {source}")));
-}
-
-/// A verdict in a line.
-pub fn evidence_line(line: &Evidence) -> String {
-    let verdict = match line.verdict.verdict {
-        Verdict::Better => "better",
-        Verdict::Worse => "worse",
-        Verdict::NoDifference => "no difference",
-        Verdict::Inconclusive => "inconclusive",
-    };
-    let arm: Vec<String> = line
-        .arm
-        .iter()
-        .map(|(knob, value)| format!("{knob}={value}"))
-        .collect();
-    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-    format!(
-        "{} {}: {} for `{}`: {} {:+.1} % ({:+.1} … {:+.1} %), {} blocks, kernel {}",
-        line.when.get(..10).unwrap_or(&line.when),
-        arm.join(" "),
-        verdict,
-        line.command.join(" "),
-        line.verdict.metric,
-        percent(line.verdict.ratio),
-        percent(line.verdict.low),
-        percent(line.verdict.high),
-        line.verdict.blocks,
-        line.kernel,
-    )
 }
 
 fn couplings(knob: &Knob) -> Vec<String> {

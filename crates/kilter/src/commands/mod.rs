@@ -1,14 +1,21 @@
-//! One module a command.
+//! One module a command, and `lab` and `space` for what some of them share.
 
 pub mod apply;
+pub mod audit;
 pub mod bench;
+pub mod compare;
 pub mod doctor;
 pub mod evidence;
+mod evidence_import;
+mod evidence_text;
 pub mod generate;
 pub mod knobs;
 pub mod lab;
 pub mod load;
 pub mod profile;
+pub mod report;
 pub mod run;
-pub mod space;
+pub mod selftest;
+mod space;
 pub mod status;
+pub mod tune;

@@ -1,12 +1,13 @@
 //! `kilter profile` and `kilter diff`.
 
+use super::evidence::known_verdict;
+use super::evidence_text::listing;
 use crate::cli::{Diff, ProfileCommand};
-use crate::commands::knobs::evidence_line;
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
 use crate::say;
 use kilter_api::{Evidence, Plan, Profile, Settings};
-use kilter_knobs::{Consent, all_profiles, plan, resolve_profile, save_profile};
+use kilter_knobs::{Consent, all_profiles, plan, profile_values, resolve_profile, save_profile};
 use std::io::Read;
 
 /// The largest profile that is read from standard input, in bytes.
@@ -49,7 +50,7 @@ fn list(machine: &Machine) -> Outcome {
 }
 
 fn show(machine: &Machine, name: &str) -> Outcome {
-    let (profile, settings) = resolve_profile(&machine.places, name)?;
+    let (profile, values) = profile_values(&machine.places, name)?;
     if machine.json {
         say::json(&profile)?;
         return Ok(0);
@@ -59,13 +60,9 @@ fn show(machine: &Machine, name: &str) -> Outcome {
         say::bold(&profile.name),
         profile.summary
     ));
-    for (knob, value) in &settings {
-        say::line(format!("{} = {value}", say::bold(knob)));
-        let why = profile
-            .set
-            .get(knob)
-            .map(|entry| entry.why.trim())
-            .unwrap_or_default();
+    for (knob, value) in &values {
+        say::line(format!("{} = {}", say::bold(knob), value.value));
+        let why = value.why.trim();
         if !why.is_empty() {
             say::line(format!("    {}", say::reflow(why).replace('\n', "\n    ")));
         }
@@ -79,16 +76,22 @@ fn show(machine: &Machine, name: &str) -> Outcome {
                 boot_id: String::new(),
                 command: evidence.command,
                 base: Settings::new(),
-                arm: settings,
+                arm: values
+                    .into_iter()
+                    .map(|(knob, value)| (knob, value.value))
+                    .collect(),
                 old: Settings::new(),
                 study: evidence.study,
                 workload: String::new(),
                 runs: 0,
+                imported: false,
                 cpu: String::new(),
                 version: String::new(),
                 verdict: evidence.verdict,
             };
-            say::line(format!("\nEvidence: {}", evidence_line(&line)));
+            say::line("\nEvidence:");
+            let known = known_verdict(machine, &line);
+            listing(&[known]).iter().for_each(say::line);
         }
         None => say::line(format!(
             "\nUnproven here. To find out: kilter compare --with {} -- COMMAND",

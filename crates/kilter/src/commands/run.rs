@@ -5,7 +5,7 @@ use crate::cli::Run;
 use crate::experiment::{OWN_FAILURE, RunSpec, Session, ended};
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
-use crate::say;
+use crate::{metrics, say};
 use kilter_api::{BatchReply, BatchResult, MetricSource, RunRecord, RunRequest};
 use kilter_measure::{Output, Stdin};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -26,9 +26,7 @@ pub fn run(machine: &Machine, args: &Run) -> Outcome {
 fn once(machine: &Machine, args: &Run) -> Outcome {
     let command = args::command(&args.command, args.run.shell)?;
     let mut options = args::run_options(&args.run)?;
-    if args.run.metric.is_empty() {
-        options.metrics.clear();
-    }
+    options.metrics = metrics::plain(&args.run.metric)?;
     let mut session = Session::under(machine, &args.settings, args.run.as_root)?;
     if options.settle_s > 0.0 {
         std::thread::sleep(std::time::Duration::from_secs_f64(options.settle_s));

@@ -1,0 +1,108 @@
+//! `kilter audit`: what of a profile carries its effect.
+
+use super::knobs::reason;
+use super::lab::{Asked, ask, asked, interpreter, warn_of_others, work};
+use crate::args;
+use crate::cli::Audit;
+use crate::fail::{Failure, Outcome};
+use crate::machine::Machine;
+use kilter_api::{AuditLine, AuditRequest, LabRequest, Plan, Settings};
+use kilter_knobs::{Consent, plan, profile_values, reason_for};
+
+/// Runs `kilter audit`.
+pub fn run(machine: &Machine, args: &Audit) -> Outcome {
+    let (profile, values) = profile_values(&machine.places, &args.profile)?;
+    let work = work(
+        machine,
+        args.workload.as_deref(),
+        &args.command,
+        args.run.shell,
+    )?;
+    let Asked {
+        context,
+        options,
+        question,
+    } = asked(
+        machine,
+        &work,
+        &args.run,
+        &args.precision,
+        Some(&args.decide),
+    )?;
+    let settings: Settings = values
+        .iter()
+        .map(|(knob, value)| (knob.clone(), value.value.clone()))
+        .collect();
+    let planned = plan(
+        &machine.kernel,
+        &machine.catalog()?,
+        &profile.name,
+        &settings,
+        &Consent::from(&args.consent),
+    )?;
+    let (mut lines, left_out) = split(planned.plan);
+    for line in &mut lines {
+        line.why = reason_for(&values, &line.knob).to_owned();
+    }
+    if lines.is_empty() {
+        return Err(nothing(&profile.name, &left_out));
+    }
+    let request = AuditRequest {
+        context,
+        options,
+        question,
+        profile: profile.name,
+        lines,
+        left_out,
+        command: work.command,
+        workload: work.workload,
+        max_runs: args.max_runs,
+        budget_s: args::budget(args.budget.as_deref())?,
+    };
+    machine.need_root("auditing a profile")?;
+    interpreter()?;
+    warn_of_others(machine);
+    machine.tell_leftovers();
+    ask(&LabRequest::Audit(Box::new(request)))
+}
+
+/// Knobs that change nothing here, with the reason.
+type LeftOut = Vec<(String, String)>;
+
+/// The lines that change something here, and the rest; both by name.
+fn split(plan: Plan) -> (Vec<AuditLine>, LeftOut) {
+    let (changed, same): (Vec<_>, Vec<_>) = plan
+        .changes
+        .into_iter()
+        .partition(|change| change.old != change.new);
+    let line = |change: kilter_api::Change| AuditLine {
+        knob: change.knob,
+        old: change.old,
+        new: change.new,
+        why: String::new(),
+    };
+    let mut lines: Vec<AuditLine> = changed.into_iter().map(line).collect();
+    lines.sort_by(|a, b| a.knob.cmp(&b.knob));
+    let same = same
+        .into_iter()
+        .map(|change| (change.knob, format!("already {}", change.old)));
+    let skipped = plan.skipped.into_iter().map(|skip| {
+        let because = skip.because;
+        let word = reason(because.reason);
+        (skip.knob, format!("{word}: {}", because.detail))
+    });
+    let mut left_out: LeftOut = same.chain(skipped).collect();
+    left_out.sort();
+    (lines, left_out)
+}
+
+fn nothing(profile: &str, left_out: &LeftOut) -> Failure {
+    let failure = Failure::new(format!(
+        "{profile} changes nothing here, so there is nothing to audit{}",
+        left_out
+            .iter()
+            .map(|(knob, why)| format!("\n  {knob}: {why}"))
+            .collect::<String>()
+    ));
+    failure.hint(format!("kilter diff {profile}"))
+}
