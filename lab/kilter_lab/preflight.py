@@ -20,7 +20,7 @@ from kilter_lab import sequential, stats, warmup
 from kilter_lab.messages import Question
 from kilter_lab.outcome import shared_alpha
 from kilter_lab.warmup import WarmUp
-from kilter_lab.wording import count, duration, percent, rounded
+from kilter_lab.wording import count, duration, percent, quantity, rounded
 
 Array = npt.NDArray[np.float64]
 
@@ -202,7 +202,7 @@ def told(found: Preflight, metric: str, question: Question) -> list[str]:
     also = "" if any(equal in text for text in missed) else f", and else {equal}"
     lines = [
         *warmup.told(found.warm_up, metric),
-        f"A run takes {duration(found.run_s)}, {metric} varies by "
+        f"A run takes {_short(found.run_s)}, {metric} varies by "
         f"{percent(found.run_noise * 100)} % ({base}): effects from {shown} % on will show, in at "
         f"most {runs}, {_time(found, found.blocks)}{also}.",
     ]
@@ -214,6 +214,10 @@ def _price(answer: str, blocks: int | None, found: Preflight) -> str:
         return f"{answer}: that takes more than {count(LIMIT * found.block_runs, 'run')}"
     runs = rounded(blocks * found.block_runs)
     return f"{answer}: that takes up to {count(runs, 'run')}, {_time(found, blocks)}"
+
+
+def _short(seconds: float) -> str:
+    return quantity(seconds, "s") if 0 < seconds < 1 else duration(seconds)
 
 
 def _time(found: Preflight, blocks: int) -> str:

@@ -69,7 +69,7 @@ def test_what_an_answer_takes() -> None:
     assert found.blocks == found.afforded == 20
     lines = told(found, "wall", Question())
     assert len(lines) == 2
-    assert "A run takes 0.5 s, wall varies by" in lines[0]
+    assert "A run takes 500.0 ms, wall varies by" in lines[0]
     assert "in at most 80 runs, 40 s" in lines[0]
     assert lines[1].startswith("Too few runs for 2 %: that takes up to ")
     assert 'nor for "no difference" within ± 1 %: that takes up to ' in lines[1]
