@@ -175,7 +175,7 @@ def _clause(v: VerdictRecord, metric: Metric) -> str:
     gain = change(v, True)[0] >= 0
     _, low, high = change(v, gain)
     told = f"{comparative(v, metric, gain)} {proof(v, low, high)}"
-    return f"undecided whether {told}; {_more(v)}" if v.verdict == "inconclusive" else told
+    return f"came out {told}; {_more(v)}" if v.verdict == "inconclusive" else told
 
 
 def guard_text(guard: Guard) -> str:
