@@ -29,6 +29,7 @@ from tables import Effort, Section, rendered  # noqa: E402
 SECTIONS: dict[str, Section] = {
     "false-verdicts": verdicts.false_verdicts,
     "power": verdicts.power,
+    "whole": verdicts.whole,
     "looks": verdicts.looks,
     "warm-up": detectors.warm_up,
     "noise": detectors.noise_estimate,

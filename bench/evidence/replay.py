@@ -66,14 +66,31 @@ def blocks_of(stream: Array, effect: float, seed: int) -> Iterator[Values]:
 def replay(
     judge: Judge, kind: Kind, seed: int, number: int, effect: float, to_the_end: bool = False
 ) -> Ended:
-    """One comparison; ``to_the_end`` goes on after its verdict, to see all looks' intervals."""
+    """One comparison of this kind of noise; see :func:`on_stream`."""
     stream = kind.stream(seed, number, 4 * judge.most)
+    checked = number % CHECKED == 0
+    return on_stream(judge, stream, seed + number, effect, to_the_end, checked)
+
+
+def on_stream(
+    judge: Judge,
+    stream: Array,
+    seed: int,
+    effect: float,
+    to_the_end: bool = False,
+    checked: bool = False,
+) -> Ended:
+    """One comparison on the log noise of its runs, until its verdict or its last block.
+
+    ``to_the_end`` goes on after the verdict, to see all looks' intervals; ``checked`` has the
+    judge itself look at each, and raises DifferError where it says otherwise.
+    """
     design = judge.deciding
     blocks: list[Values] = []
     logs: list[float] = []
     ended: Ended | None = None
     missed = False
-    for values in blocks_of(stream, effect, seed + number):
+    for values in blocks_of(stream[: 4 * judge.most], effect, seed):
         blocks.append(values)
         logs.append(stats.log_ratio(*values))
         if not design.is_look(len(logs)):
@@ -82,7 +99,7 @@ def replay(
         covered = interval.low <= effect <= interval.high
         missed |= not covered
         verdict = stats.judge(interval, judge.question.region_percent)
-        if number % CHECKED == 0 and ended is None:
+        if checked and ended is None:
             _check(judge, blocks, verdict)
         if ended is None and (verdict != "inconclusive" or len(logs) == design.most):
             ended = Ended(verdict, len(logs), covered, missed, interval.mean, tuple(logs))
