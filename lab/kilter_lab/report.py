@@ -24,9 +24,11 @@ from markupsafe import Markup, escape
 from kilter_lab import (
     charts,
     charts_runs,
+    charts_sequence,
     report_numbers,
     report_tables,
     report_text,
+    report_verdict,
     report_view,
     wording,
 )
@@ -51,6 +53,7 @@ def to_html(data: StudyData) -> str:
     facts = _facts(data)
     facts["charts"] = {
         "promise": charts.promise(data),
+        "sequences": charts_sequence.sequences(data),
         "trials": charts.trials(data),
         "arms": charts_runs.arms(data),
         "drift": charts_runs.drift(data),
@@ -158,23 +161,29 @@ def _print(content: bytes) -> None:
 
 def _facts(data: StudyData) -> dict[str, Any]:
     """What both templates say, named as they use it."""
+    won = report_verdict.headline(data)
     return {
         "data": data,
         "claims": report_numbers.claims(data),
         "label": wording.metric_label(report_numbers.deciding(data)),
-        "sentence": report_view.sentence(data),
-        "statement": report_view.statement(data),
-        "note": report_view.statement_note(data),
-        "headline": report_text.percent(data.confirmed[0].ratio) if data.confirmed else "",
-        "side_effects": report_view.side_effects(data),
-        "metrics": report_view.metric_rows(data),
+        "sentence": report_verdict.sentence(data),
+        "statement": report_verdict.statement(data),
+        "note": report_verdict.statement_note(data),
+        "headline": report_text.percent(won.ratio) if won else "",
+        "headline_label": report_verdict.label_of(data, won.metric) if won else "",
+        "side_effects": report_verdict.side_effects(data),
+        "beside": report_verdict.beside(data),
+        "metrics": report_verdict.metric_rows(data),
+        "multiplicity": report_verdict.multiplicity(data),
         "values": report_view.value_rows(data),
         "power": report_view.power(data),
-        "blind": report_view.blind(data),
+        "blind": report_numbers.blind(data),
         "comfort": report_view.comfort(data),
         "estimates": report_view.estimates(data),
         "curse": report_view.CURSE,
         "promise_sentence": report_view.promise_sentence(data),
+        "looks": report_view.look_rows(data),
+        "sequence_note": report_view.sequence_note(data),
         "pruning": report_view.prune_rows(data),
         "pruning_left_out": max(0, len(data.pruning) - report_view.PRUNING_ROWS),
         "importance": report_tables.importance_table(data),

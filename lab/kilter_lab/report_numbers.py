@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kilter_lab import stats
+from kilter_lab.comparison import Look
 from kilter_lab.messages import Metric, Record, VerdictRecord
+from kilter_lab.outcome import Conclusion, Shown, conclude
 from kilter_lab.report_text import MISSING, usable
 from kilter_lab.study import Phase, Run, StudyData
 
@@ -38,12 +40,70 @@ def deciding(data: StudyData) -> Metric:
     return Metric(name=known.metric, source=Record(field=""), direction=known.direction)
 
 
+def objectives(data: StudyData) -> list[Metric]:
+    """The metrics that decide, at least one."""
+    return data.metrics[: max(1, data.question.objectives)] or [deciding(data)]
+
+
+def deciding_verdicts(data: StudyData) -> list[VerdictRecord]:
+    """The verdicts on deciding metrics, one each."""
+    if not data.metrics:
+        return data.confirmed[:1]
+    found: dict[str, VerdictRecord] = {}
+    for verdict in data.confirmed:
+        found.setdefault(verdict.metric, verdict)
+    return [found[metric.name] for metric in objectives(data) if metric.name in found]
+
+
+def shown_metrics(data: StudyData) -> list[Shown]:
+    """Metrics that decide nothing, with their intervals."""
+    judged = {verdict.metric for verdict in deciding_verdicts(data)}
+    judged |= {guard.guard.metric for guard in data.guards}
+    found = {shown.metric: shown for shown in data.shown}
+    for v in data.confirmed:
+        if v.metric not in judged:
+            shown = Shown(
+                v.metric,
+                v.direction,
+                v.ratio,
+                v.low,
+                v.high,
+                v.confidence,
+                v.base_median,
+                v.arm_median,
+            )
+            found.setdefault(v.metric, shown)
+    return list(found.values())
+
+
+def conclusion(data: StudyData) -> Conclusion:
+    """What the verdicts and guards of the fresh blocks come to, whatever the ending says."""
+    verdicts = [verdict.verdict for verdict in deciding_verdicts(data)]
+    if not verdicts:
+        return "inconclusive"
+    return conclude(verdicts, [guard.outcome for guard in data.guards])
+
+
+def usable_looks(data: StudyData, metric: str) -> list[Look]:
+    """The looks that can be drawn and told."""
+    looks = data.sequence.get(metric, [])
+    return [
+        look
+        for look in looks
+        if look.blocks > 0 and all(usable(x) for x in (look.ratio, look.low, look.high))
+    ]
+
+
 def claims(data: StudyData) -> bool:
     """Whether fresh blocks back a gain: only then may a report show one."""
-    if data.ending != "better" or not data.confirmed:
+    if data.ending != "better" or conclusion(data) != "better":
         return False
-    first = data.confirmed[0]
-    return first.verdict == "better" and usable(first.ratio) is not None
+    return usable(data.confirmed[0].ratio) is not None
+
+
+def blind(data: StudyData) -> bool:
+    """Whether nothing that was tried gave a measurement, so that nothing is known of it."""
+    return not data.confirmed and not any(usable(trial.ratio) for trial in data.trials)
 
 
 def values(runs: Iterable[Run], metric: str) -> list[float]:

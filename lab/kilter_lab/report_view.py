@@ -1,7 +1,6 @@
-"""What a report says, as words and rows, whatever it is printed as.
+"""What a report says beside its verdict, as words and rows, whatever it is printed as.
 
-The rule of this file: a gain is only what fresh blocks confirmed. Everything else is called an
-estimate, and shown in neutral words.
+What no fresh block has confirmed is called an estimate, and shown in neutral words.
 """
 
 from __future__ import annotations
@@ -10,66 +9,30 @@ import math
 from dataclasses import dataclass
 
 from kilter_lab import stats
-from kilter_lab.messages import Metric, VerdictRecord
-from kilter_lab.report_numbers import claims, deciding, detectable
+from kilter_lab.comparison import Look
+from kilter_lab.messages import VerdictRecord
+from kilter_lab.report_numbers import (
+    blind,
+    claims,
+    deciding,
+    deciding_verdicts,
+    detectable,
+    usable_looks,
+)
 from kilter_lab.report_text import (
     MISSING,
     count,
     interval,
-    listed,
     magnitude,
     percent,
     percent_of,
-    quantity,
     rescaled,
     usable,
-    wanted,
 )
+from kilter_lab.report_verdict import label_of, verdict_word
 from kilter_lab.study import Dropped, StudyData, StudyKnob
-from kilter_lab.wording import metric_label, unit
 
 PRUNING_ROWS = 200
-
-
-@dataclass(frozen=True)
-class Word:
-    """A verdict in a word, with a mark and a tone, so that it never rests on colour alone."""
-
-    text: str
-    mark: str
-    tone: str
-
-
-WORDS = {
-    "better": Word("better", "✓", "good"),
-    "worse": Word("worse", "✗", "bad"),
-    "no-difference": Word("no difference", "=", "plain"),
-    "inconclusive": Word("inconclusive", "?", "plain"),
-}
-NOT_CONFIRMED = Word("not confirmed", MISSING, "plain")
-NOT_MEASURED = Word("not measured", MISSING, "plain")
-STATEMENTS = {
-    "better": Word("Better", "✓", "good"),
-    "nothing-helps": Word("Nothing helps", "=", "plain"),
-    "blind": Word("No answer", "?", "warn"),
-    "unconfirmed": Word("Unconfirmed", "?", "warn"),
-    "interrupted": Word("Interrupted", "■", "warn"),
-    "running": Word("Still running", "…", "warn"),
-}
-
-
-@dataclass(frozen=True)
-class MetricRow:
-    """A metric in the verdict table."""
-
-    metric: str
-    wanted: str
-    change: str
-    interval: str
-    base: str
-    arm: str
-    blocks: str
-    word: Word
 
 
 @dataclass(frozen=True)
@@ -109,110 +72,6 @@ class Estimate:
     interval: str
     blocks: int
     word: str
-
-
-_UNFINISHED = {
-    "interrupted": "The study stopped before it came to a verdict; started again under its name, "
-    "it goes on from there.",
-    "running": "The study has not come to a verdict yet.",
-}
-
-
-def statement(data: StudyData) -> Word:
-    """The ending in a word; *better* only where fresh blocks say so."""
-    if data.ending == "better" and not claims(data):
-        return STATEMENTS["unconfirmed"]
-    if data.ending == "nothing-helps" and blind(data):
-        return STATEMENTS["blind"]
-    return STATEMENTS[data.ending]
-
-
-def blind(data: StudyData) -> bool:
-    """Whether nothing that was tried gave a measurement, so that nothing is known of it."""
-    return not data.confirmed and not any(usable(trial.ratio) for trial in data.trials)
-
-
-def statement_note(data: StudyData) -> str:
-    """What the word means, in one or two sentences."""
-    if claims(data):
-        first = data.confirmed[0]
-        return (
-            f"Measured on {count(first.blocks, 'fresh block')} that had no part in the search, "
-            f"at {first.confidence * 100:.4g}\u00a0% confidence."
-        )
-    if data.ending == "nothing-helps" and blind(data):
-        return (
-            "No trial gave a measurement: this study cannot say whether any of its settings helps."
-        )
-    if data.ending == "nothing-helps":
-        return (
-            "Nothing that was tried proved better than the values that this machine has now. There "
-            "is nothing to apply and nothing to undo."
-        )
-    if data.ending in ("interrupted", "running"):
-        return f"{_UNFINISHED[data.ending]} What follows are estimates of the search, not gains."
-    if data.confirmed:
-        return (
-            "A candidate looked good while searching; the fresh blocks do not settle that it is. "
-            "Its effect is an estimate, not a gain."
-        )
-    return (
-        "A candidate looked good while searching, but it was not measured again on fresh blocks. "
-        "Its effect is an estimate, not a gain."
-    )
-
-
-def sentence(data: StudyData) -> str:
-    """The verdict in one sentence."""
-    return data.sentence.strip() or f"{statement(data).text}. {statement_note(data)}"
-
-
-def metric_rows(data: StudyData) -> list[MetricRow]:
-    """The verdict table: every metric, measured or not."""
-    verdicts = {verdict.metric: verdict for verdict in reversed(data.confirmed)}
-    metrics = list(data.metrics) or [deciding(data)]
-    named = {metric.name for metric in metrics}
-    rows = [_metric_row(data, metric, verdicts.get(metric.name)) for metric in metrics]
-    for name, verdict in verdicts.items():
-        if name not in named:
-            metric = Metric(name, metrics[0].source, direction=verdict.direction)
-            rows.append(_metric_row(data, metric, verdict))
-    return rows
-
-
-def _metric_row(data: StudyData, metric: Metric, verdict: VerdictRecord | None) -> MetricRow:
-    way = wanted(metric.direction)
-    if verdict is None:
-        dash = MISSING
-        return MetricRow(metric_label(metric), way, dash, dash, dash, dash, dash, NOT_MEASURED)
-    return MetricRow(
-        metric=metric_label(metric),
-        wanted=way,
-        change=percent(verdict.ratio),
-        interval=interval(verdict.low, verdict.high),
-        base=quantity(verdict.base_median, unit(metric)),
-        arm=quantity(verdict.arm_median, unit(metric)),
-        blocks=f"{verdict.blocks:,}",
-        word=_word(data, verdict),
-    )
-
-
-def _word(data: StudyData, verdict: VerdictRecord) -> Word:
-    if verdict.verdict != "better":
-        return WORDS[verdict.verdict]
-    decides = verdict is data.confirmed[0] or verdict.metric == deciding(data).name
-    settled = claims(data) or (data.ending == "nothing-helps" and not decides)
-    return WORDS["better"] if settled and usable(verdict.ratio) else NOT_CONFIRMED
-
-
-def side_effects(data: StudyData) -> str:
-    """The metrics that got worse, in a sentence, or nothing."""
-    lines = [
-        f"{row.metric} is worse: {row.change} ({row.interval})"
-        for row in metric_rows(data)
-        if row.word.tone == "bad"
-    ]
-    return f"{listed(lines)}." if lines else ""
 
 
 def value_rows(data: StudyData) -> list[ValueRow]:
@@ -323,7 +182,7 @@ def estimates(data: StudyData) -> list[Estimate]:
         found.append(_estimate("promised by the search", data.promised, "estimate"))
     if data.confirmed:
         first = data.confirmed[0]
-        found.append(_estimate("measured on fresh blocks", first, _word(data, first).text))
+        found.append(_estimate("measured on fresh blocks", first, verdict_word(data, first).text))
     return found
 
 
@@ -357,7 +216,7 @@ def promise_sentence(data: StudyData) -> str:
 def _kept(data: StudyData, promised: float, confirmed: float) -> str:
     measured = f"fresh blocks measured {percent(confirmed)}"
     if not claims(data):
-        word = _word(data, data.confirmed[0]).text
+        word = verdict_word(data, data.confirmed[0]).text
         return f"{measured}, which is {word}. The promise does not count."
     share = math.log(confirmed) / math.log(promised) if promised != 1.0 else 0.0
     if share <= 0.0:
@@ -367,10 +226,75 @@ def _kept(data: StudyData, promised: float, confirmed: float) -> str:
     return f"{measured}: {share * 100:.0f}\u00a0% of the promise held, the rest was luck."
 
 
+@dataclass(frozen=True)
+class LookRow:
+    """What a look at the fresh blocks saw."""
+
+    metric: str
+    blocks: int
+    change: str
+    interval: str
+
+
+SEQUENCE_ROWS = 12
+"""Looks of a metric that a table lists."""
+
+
+def look_rows(data: StudyData) -> list[LookRow]:
+    """The course of each deciding metric's interval, in at most so many steps each."""
+    rows = []
+    for verdict in deciding_verdicts(data):
+        looks = usable_looks(data, verdict.metric)
+        rows += [
+            LookRow(
+                label_of(data, verdict.metric),
+                look.blocks,
+                percent(look.ratio),
+                interval(look.low, look.high),
+            )
+            for look in _steps(looks)
+        ]
+    return rows
+
+
+def _steps(looks: list[Look]) -> list[Look]:
+    last = len(looks) - 1
+    if last < SEQUENCE_ROWS:
+        return looks
+    places = {round(i * last / (SEQUENCE_ROWS - 1)) for i in range(SEQUENCE_ROWS)}
+    return [looks[place] for place in sorted(places)]
+
+
+def sequence_note(data: StudyData) -> str:
+    """Which of the intervals count, and why."""
+    verdicts = deciding_verdicts(data)
+    if not verdicts:
+        return ""
+    first = verdicts[0]
+    if first.looks > 1:
+        error = (1.0 - first.confidence) * 100.0
+        return (
+            "The blocks were looked at as they came, and each of these intervals counts: they are "
+            f"widened so that all looks together miss the truth in at most {error:.3g}\u00a0% of "
+            "studies. The estimate is corrected for having stopped where it did."
+        )
+    planned = data.planned_blocks or first.blocks
+    text = (
+        "Only the last interval counts. The number of blocks was fixed before the first of them "
+        "ran, so that no lucky moment could end the confirmation; the intervals before it show how "
+        "the estimate settled, and decided nothing."
+    )
+    if planned > first.blocks:
+        text += (
+            f" {count(first.blocks, 'block')} of the {planned:,} planned came through: time ran "
+            "out, or runs failed."
+        )
+    return text
+
+
 def attempts(data: StudyData) -> str:
     """How often this question was asked, and what that does to the error rate."""
-    confidence = data.confirmed[0].confidence if data.confirmed else 0.95
-    alpha = 1.0 - confidence if 0.5 <= confidence < 1.0 else 0.05
+    alpha = data.question.alpha if 0.0 < data.question.alpha < 0.5 else 0.05
     once = f"A verdict is wrong by luck in up to {alpha * 100:.2g}\u00a0% of studies"
     if data.attempts <= 1:
         return (

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from kilter_lab import stats
+from kilter_lab.comparison import Look
 from kilter_lab.errors import RequestError
-from kilter_lab.ledger import Ledger, Plan, find, open_storage, storage_errors, trial_runs
+from kilter_lab.ledger import Block, Ledger, Plan, find, open_storage, storage_errors, trial_runs
 from kilter_lab.messages import Fingerprint
+from kilter_lab.narrowing import block_logs, narrowing
 from kilter_lab.study import Run, StudyData, Trial
 
 UNKNOWN_MACHINE = Fingerprint(
@@ -60,6 +63,8 @@ def study_data(ledger: Ledger) -> StudyData:
         profile=outcome.profile,
         seconds=ledger.seconds(),
         warnings=outcome.warnings,
+        planned_blocks=planned_blocks(ledger),
+        sequence=sequences(ledger),
     )
 
 
@@ -69,10 +74,36 @@ def _told(ledger: Ledger) -> list[FrozenTrial]:
 
 def all_runs(ledger: Ledger) -> list[Run]:
     """Every run of every phase, in the order of time."""
-    runs = [run for block in ledger.blocks().values() for run in block.runs]
+    blocks = [block for (phase, _), block in ledger.blocks().items() if phase != "confirm"]
+    runs = [run for block in [*blocks, *confirmation(ledger)] for run in block.runs]
     for trial in _told(ledger):
         runs += trial_runs(trial)
     return sorted(runs, key=lambda r: r.at_s)
+
+
+def confirmation(ledger: Ledger) -> list[Block]:
+    """The blocks that the verdict is from: all of the same arms as the first, in order.
+
+    A study that was taken up again may have confirmed another winner before.
+    """
+    made = {index: b for (phase, index), b in ledger.blocks().items() if phase == "confirm"}
+    return [made[i] for i in sorted(made) if made[i].arms == made[min(made)].arms]
+
+
+def planned_blocks(ledger: Ledger) -> int:
+    """What was planned when the confirmation began."""
+    plan: dict[str, Any] = ledger.read("confirm", dict[str, Any]) or {}
+    return int(plan.get("blocks", 0))
+
+
+def sequences(ledger: Ledger) -> dict[str, list[Look]]:
+    """How the intervals of the verdicts closed in, by metric."""
+    runs = [run for block in confirmation(ledger) for run in block.runs]
+    planned = planned_blocks(ledger)
+    return {
+        verdict.metric: narrowing(block_logs(runs, verdict.metric), verdict, planned)
+        for verdict in ledger.outcome.confirmed
+    }
 
 
 def pair_deviation(ledger: Ledger) -> float | None:

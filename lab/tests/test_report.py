@@ -21,10 +21,19 @@ from test_report_samples import (
     nothing_helps,
     nothing_promised,
     one_run,
+    traded,
     unconfirmed,
 )
 
-from kilter_lab import charts, report, report_numbers, report_tables, report_text, report_view
+from kilter_lab import (
+    charts,
+    report,
+    report_numbers,
+    report_tables,
+    report_text,
+    report_verdict,
+    report_view,
+)
 from kilter_lab.messages import VerdictRecord
 from kilter_lab.study import StudyData, Trial
 
@@ -41,7 +50,7 @@ def words(page: str) -> str:
 def test_a_gain_is_told_with_its_interval_medians_and_blocks() -> None:
     data = better()
     first = data.confirmed[0]
-    row = report_view.metric_rows(data)[0]
+    row = report_verdict.metric_rows(data)[0]
     assert row.change == f"−{(1 - first.ratio) * 100:.1f}\u00a0%"
     assert row.interval == f"−{(1 - first.low) * 100:.1f} to −{(1 - first.high) * 100:.1f}\u00a0%"
     assert row.base == f"{first.base_median:.3f}\u00a0s"
@@ -52,12 +61,16 @@ def test_a_gain_is_told_with_its_interval_medians_and_blocks() -> None:
         assert part.replace("\u00a0", " ") in page
 
 
+def markdown(data: StudyData) -> str:
+    """The Markdown without its emphasis, in single spaces."""
+    return " ".join(report.to_markdown(data).replace("**", "").replace("\\", "").split())
+
+
 def test_a_metric_that_got_worse_is_told_beside_the_gain() -> None:
-    page = words(report.to_html(better()))
-    assert "Not everything is better. p99_us is worse" in page
-    assert "Not everything is better. p99_us is worse" in " ".join(
-        report.to_markdown(better()).replace("**", "").split()
-    )
+    for text in (words(report.to_html(better())), markdown(better())):
+        assert "Look also at p99_us +4.4 % (+0.5 to +8.5 %, lower is better)." in text
+    for text in (words(report.to_html(traded())), markdown(traded())):
+        assert "Not everything is better. p99_us is worse" in text
 
 
 @pytest.mark.parametrize(
@@ -76,17 +89,17 @@ def test_no_gain_is_shown_unless_it_is_confirmed(make: types.FunctionType) -> No
 @pytest.mark.parametrize("ending", ["interrupted", "running", "unconfirmed", "nothing-helps"])
 def test_a_good_interval_does_not_outvote_the_ending(ending: str) -> None:
     data = msgspec.structs.replace(better(), ending=ending, sentence="x")
-    assert report_view.metric_rows(data)[0].word is report_view.NOT_CONFIRMED
-    assert report_view.statement(data).text != "Better"
+    assert report_verdict.metric_rows(data)[0].word is report_verdict.NOT_CONFIRMED
+    assert report_verdict.statement(data).text != "Better"
     assert "kilter apply" not in report.to_html(data)
 
 
 def test_a_study_that_calls_itself_better_needs_a_verdict_that_says_so() -> None:
     data = msgspec.structs.replace(better(), confirmed=[])
-    assert report_view.statement(data).text == "Unconfirmed"
+    assert report_verdict.statement(data).text == "Unconfirmed"
     weak = msgspec.structs.replace(better().confirmed[0], verdict="inconclusive")
     data = msgspec.structs.replace(better(), confirmed=[weak])
-    assert report_view.statement(data).text == "Unconfirmed"
+    assert report_verdict.statement(data).text == "Unconfirmed"
     assert 'class="word good"' not in report.to_html(data)
 
 
@@ -99,8 +112,8 @@ def test_what_is_not_confirmed_is_a_candidate_and_no_winner() -> None:
 
 
 def test_every_metric_has_a_row_though_nothing_was_confirmed() -> None:
-    data = msgspec.structs.replace(better(), ending="interrupted", confirmed=[])
-    rows = report_view.metric_rows(data)
+    data = msgspec.structs.replace(better(), ending="interrupted", confirmed=[], shown=[])
+    rows = report_verdict.metric_rows(data)
     assert [row.metric for row in rows] == ["wall", "messages_per_s", "p99_us"]
     assert {row.word.text for row in rows} == {"not measured"}
 
@@ -372,6 +385,6 @@ def test_a_verdict_without_numbers_is_told_without_them() -> None:
         "inconclusive", "wall_s", "min", math.nan, math.nan, math.nan, 0.95, 1.0, 0, math.nan, 0.0
     )
     data = msgspec.structs.replace(unconfirmed(), confirmed=[hollow], promised=hollow)
-    row = report_view.metric_rows(data)[0]
+    row = report_verdict.metric_rows(data)[0]
     assert (row.change, row.interval, row.base) == ("–", "–", "–")
     assert "nan" not in words(report.to_html(data)).lower()

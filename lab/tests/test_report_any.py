@@ -11,7 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kilter_lab import report, report_numbers
-from kilter_lab.messages import Fingerprint, Metric, Record, VerdictName, VerdictRecord
+from kilter_lab.comparison import Look
+from kilter_lab.messages import (
+    Fingerprint,
+    Guard,
+    Metric,
+    Question,
+    Record,
+    VerdictName,
+    VerdictRecord,
+)
+from kilter_lab.outcome import GuardOutcome, GuardRecord, Shown
 from kilter_lab.study import Dropped, Ending, Phase, Run, StudyData, StudyKnob, Trial
 
 texts = st.text(max_size=12) | st.sampled_from(
@@ -31,8 +41,9 @@ def literal(kind: object) -> st.SearchStrategy[typing.Any]:
 metrics = st.builds(Metric, texts, st.builds(Record, texts), directions, texts)
 verdicts = st.builds(
     VerdictRecord, literal(VerdictName), texts, directions, ratios, ratios, ratios,
-    st.floats(0.0, 1.0), st.floats(0.0, 100.0), counts, numbers, numbers,
+    st.floats(0.0, 1.0), st.floats(0.0, 100.0), counts, numbers, numbers, st.integers(0, 3),
 )  # fmt: skip
+guards = st.builds(Guard, texts, st.sampled_from(["at-most", "at-least"]), st.floats(-99.0, 1e3))
 runs = st.builds(
     Run, literal(Phase), counts, texts, numbers, numbers, numbers,
     st.dictionaries(texts, numbers, max_size=3), st.sampled_from(["ok", "exit 1"]),
@@ -74,6 +85,23 @@ studies = st.builds(
     profile=texts,
     seconds=numbers,
     warnings=st.lists(texts, max_size=3),
+    question=st.builds(
+        Question, st.floats(0.0, 0.5), objectives=st.integers(0, 4),
+        guards=st.lists(guards, max_size=2),
+    ),
+    guards=st.lists(
+        st.builds(GuardRecord, guards, literal(GuardOutcome), ratios, ratios, ratios), max_size=2
+    ),
+    shown=st.lists(
+        st.builds(
+            Shown, texts, directions, ratios, ratios, ratios, numbers, numbers, numbers
+        ),
+        max_size=2,
+    ),
+    planned_blocks=counts,
+    sequence=st.dictionaries(
+        texts, st.lists(st.builds(Look, counts, ratios, ratios, ratios), max_size=20), max_size=2
+    ),
 )  # fmt: skip
 often = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True

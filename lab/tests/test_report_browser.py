@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report_samples import EVIL, SAMPLES, better, large
+from test_report_samples import EVIL, SAMPLES, better, large, traded
 
 from kilter_lab import report
 from kilter_lab.report_text import visible
@@ -193,16 +193,19 @@ def test_wide_tables_scroll_in_their_own_box(browser: Browser, tmp_path: Path) -
 
 
 def test_the_verdict_table_needs_no_javascript(browser: Browser, tmp_path: Path) -> None:
-    path = page_of(better(), tmp_path)
+    path = page_of(traded(), tmp_path)
     browser.open(path, script=False)
     rows = browser.value(
         "[...document.querySelectorAll('.verdicts tbody tr')]"
         ".filter(row => row.checkVisibility()).map(row => row.innerText)"
     )
-    assert len(rows) == 3
+    assert len(rows) == 4
     assert rows[0].startswith("wall")
     assert "✓ better" in rows[0]
-    assert "✗ worse" in rows[2]
+    assert "✗ worse" in rows[1]
+    assert "✗ broken" in rows[2]
+    assert "guard: <= +2 %" in rows[2]
+    assert "not judged" in rows[3]
     assert "<script" not in path.read_text()
 
 
@@ -248,7 +251,7 @@ def test_charts_show_one_width_and_name_themselves(browser: Browser, tmp_path: P
             " document.getElementById(s.getAttribute('aria-labelledby')).innerText,"
             " document.getElementById(s.getAttribute('aria-describedby')).innerText])"
         )
-        assert [name for name, _, _ in charts] == [shown] * 6
+        assert [name for name, _, _ in charts] == [shown] * 7
         assert all(title and text for _, title, text in charts)
     assert browser.value(
         "[...document.querySelectorAll('[id]')].length"
@@ -257,10 +260,19 @@ def test_charts_show_one_width_and_name_themselves(browser: Browser, tmp_path: P
 
 
 def test_the_page_is_legible_in_the_dark(browser: Browser, tmp_path: Path) -> None:
-    path = page_of(better(), tmp_path)
+    path = page_of(traded(), tmp_path)
+    spots = (
+        "body",
+        ".small",
+        ".word.good",
+        ".word.bad",
+        ".word.soft",
+        ".statement .big",
+        "summary",
+    )
     for dark in (False, True):
         browser.open(path, dark=dark)
-        for spot in ("body", ".small", ".word.good", ".word.bad", ".statement .big", "summary"):
+        for spot in spots:
             assert contrast(browser, spot) >= 4.5, (spot, dark)
         assert contrast(browser, "figure svg.wide text", "fill") >= 4.5
         for mark in ("--base", "--winner", "--warn"):

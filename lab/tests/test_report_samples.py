@@ -12,7 +12,19 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from kilter_lab.messages import Fingerprint, Metric, Record, Regex, Settings, VerdictRecord
+from kilter_lab import sequential, stats
+from kilter_lab.messages import (
+    Fingerprint,
+    Guard,
+    Metric,
+    Question,
+    Record,
+    Regex,
+    Settings,
+    VerdictRecord,
+)
+from kilter_lab.narrowing import block_logs, narrowing
+from kilter_lab.outcome import GuardRecord, Shown, judge_guard
 from kilter_lab.stats import verdict
 from kilter_lab.study import Dropped, Ending, Phase, Run, StudyData, StudyKnob, Trial
 
@@ -162,6 +174,49 @@ class Factory:
         full = [pair for pair in blocks.values() if pair[0] and pair[1]]
         return verdict(metric.name, metric.direction, full, 1.0)
 
+    def shown(self, metric: Metric) -> Shown:
+        """What the confirmation says of a metric that decides nothing."""
+        v = self.verdict("confirm", "winner", metric)
+        return Shown(
+            v.metric,
+            v.direction,
+            v.ratio,
+            v.low,
+            v.high,
+            v.confidence,
+            v.base_median,
+            v.arm_median,
+        )
+
+    def guard(self, metric: Metric, bound: str, percent: float) -> GuardRecord:
+        """What the confirmation says of a guard."""
+        guard = msgspec.convert(
+            {"metric": metric.name, "bound": bound, "percent": percent}, type=Guard
+        )
+        runs = [run for run in self.runs if run.phase == "confirm"]
+        return judge_guard(guard, stats.t_interval(block_logs(runs, metric.name)))
+
+    def judged(self, metric: Metric, alpha: float, most: int | None = None) -> VerdictRecord:
+        """The verdict at this error; of blocks that were looked at as they came, given ``most``."""
+        runs = [run for run in self.runs if run.phase == "confirm"]
+        logs = block_logs(runs, metric.name)
+        design = sequential.fixed(alpha, len(logs))
+        if most is not None:
+            design = sequential.design(alpha, most)
+        made = self.verdict("confirm", "winner", metric)
+        found = stats.record(
+            metric.name,
+            metric.direction,
+            design.interval(logs),
+            1.0,
+            made.base_median,
+            made.arm_median,
+            confidence=1.0 - alpha,
+            looks=design.looks_until(len(logs)),
+        )
+        found.ratio = math.exp(design.estimate(logs))
+        return found
+
 
 def settings_of(chance: random.Random, knobs: list[StudyKnob]) -> Settings:
     """A random point of the search, some of it as it was."""
@@ -238,7 +293,13 @@ def study(
         seconds=make.clock * 1.04,
         warnings=[],
     )
-    return msgspec.structs.replace(made, **more)
+    made = msgspec.structs.replace(made, **more)
+    runs = [run for run in made.runs if run.phase == "confirm"]
+    for found in made.confirmed:
+        made.planned_blocks = made.planned_blocks or found.blocks
+        logs = block_logs(runs, found.metric)
+        made.sequence[found.metric] = narrowing(logs, found, made.planned_blocks)
+    return made
 
 
 WINNER: Settings = {
@@ -255,7 +316,7 @@ def _baseline(make: Factory) -> None:
 
 
 def better() -> StudyData:
-    """A gain that fresh blocks confirm, with a metric that got worse."""
+    """A gain that fresh blocks confirm, beside a metric that got worse and was not asked about."""
     make = Factory(1)
     _baseline(make)
     trials = search(make, 64, KNOBS, 0.90)
@@ -265,14 +326,14 @@ def better() -> StudyData:
         make.block("prune", block, "without vm.swappiness", 0.92)
     for block in range(14):
         make.block("confirm", block, "winner", 0.935)
-    metrics = [WALL, RATE, LATENCY]
-    confirmed = [make.verdict("confirm", "winner", metric) for metric in metrics]
+    confirmed = [make.verdict("confirm", "winner", WALL)]
     return study(
         "better",
         f"wall is {(1 - confirmed[0].ratio) * 100:.1f} % lower with 3 changed settings, "
         "confirmed on 14 fresh blocks.",
         make,
-        metrics=metrics,
+        metrics=[WALL, RATE, LATENCY],
+        shown=[make.shown(RATE), make.shown(LATENCY)],
         trials=trials,
         importance=IMPORTANCE,
         pruning=[
@@ -299,6 +360,57 @@ def better() -> StudyData:
             "steal time was seen in 6 % of the runs: this machine shares its processors",
             "TuneD is active and may change settings; stop it with: systemctl stop tuned",
         ],
+    )
+
+
+def guarded() -> StudyData:
+    """Two deciding metrics and two guards that are held, looked at block by block."""
+    make = Factory(11)
+    _baseline(make)
+    trials = search(make, 30, KNOBS, 0.93)
+    for block in range(16):
+        make.block("confirm", block, "winner", 0.95)
+    confirmed = [make.judged(metric, 0.025, 40) for metric in (WALL, RATE)]
+    return study(
+        "better",
+        "With these settings, hackbench is 5 % faster, and all guards are held.",
+        make,
+        metrics=[WALL, RATE, LATENCY],
+        question=Question(
+            objectives=2,
+            guards=[Guard("p99_us", "at-most", 15.0), Guard("wall_s", "at-most", 0.0)],
+        ),
+        guards=[make.guard(LATENCY, "at-most", 15.0), make.guard(WALL, "at-most", 0.0)],
+        trials=trials,
+        winner=WINNER,
+        promised=make.verdict("confirm", "winner", WALL),
+        confirmed=confirmed,
+        planned_blocks=40,
+        profile="hackbench-1",
+    )
+
+
+def traded() -> StudyData:
+    """A gain in one deciding metric, a loss in another, and a guard that is broken."""
+    make = Factory(12)
+    _baseline(make)
+    trials = search(make, 20, KNOBS, 0.93)
+    for block in range(12):
+        make.block("confirm", block, "winner", 0.90)
+    confirmed = [make.judged(metric, 0.025) for metric in (WALL, LATENCY)]
+    return study(
+        "unconfirmed",
+        "A trade-off: hackbench is 10 % faster, and p99_us is 10 % higher.",
+        make,
+        metrics=[WALL, LATENCY, RATE],
+        question=Question(objectives=2, guards=[Guard("p99_us", "at-most", 2.0)]),
+        guards=[make.guard(LATENCY, "at-most", 2.0)],
+        shown=[make.shown(RATE)],
+        trials=trials,
+        winner=WINNER,
+        promised=make.verdict("confirm", "winner", WALL),
+        confirmed=confirmed,
+        planned_blocks=14,
     )
 
 
@@ -431,6 +543,7 @@ def large(trials: int = 1000, knobs: int = 30) -> StudyData:
         "wall is 5 % lower with 30 changed settings, confirmed on 60 fresh blocks.",
         make,
         metrics=metrics,
+        question=Question(objectives=3),
         trials=made,
         knobs=many,
         importance={knob.name: 1.0 / (place + 1) for place, knob in enumerate(many)},
@@ -456,6 +569,7 @@ def hostile() -> StudyData:
             run.arm = EVIL
     for verdict_of in made.confirmed:
         verdict_of.metric = EVIL
+    made.shown[0].metric = EVIL + "2"
     evil = {EVIL: EVIL}
     return msgspec.structs.replace(
         made,
@@ -474,6 +588,10 @@ def hostile() -> StudyData:
         pruning=[Dropped([EVIL, EVIL], True, 1.0, 0.9, 1.1, 4)],
         winner=evil,
         confirmed=made.confirmed[:1],
+        question=Question(guards=[Guard(EVIL, "at-most", 5.0)]),
+        guards=[GuardRecord(Guard(EVIL, "at-most", 5.0), "held", 0.99, 0.98, 1.0)],
+        shown=made.shown[:1],
+        sequence={EVIL: made.sequence["wall_s"]},
         profile=EVIL,
         created=EVIL,
         warnings=[EVIL],
@@ -482,6 +600,8 @@ def hostile() -> StudyData:
 
 SAMPLES: dict[str, Callable[[], StudyData]] = {
     "better": better,
+    "guarded": guarded,
+    "traded": traded,
     "nothing-helps": nothing_helps,
     "nothing-promised": nothing_promised,
     "unconfirmed": unconfirmed,
