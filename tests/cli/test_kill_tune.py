@@ -26,7 +26,7 @@ def test_killed_at_random_moments(root: Root, tmp_path: Path, choice: str) -> No
     workload = Workload(root, tmp_path, 0.2)
     (tmp_path / "slow").touch()
     words = [*SEARCH, *METRIC, "--trials", "500", "--", *workload.command]
-    found = Tunes(Machine(root, KNOBS), words, 1.0).kill_at_random(choice)
+    found = Tunes(Machine(root, KNOBS), words, 3.0).kill_at_random(choice)
     found.tell(f"fake root, tune, {choice} killed")
 
 

@@ -287,7 +287,7 @@ def test_a_tune_killed_at_random_moments(
 ) -> None:
     machine = Machine(real, searchable(real))
     words = ["tune", "--trials", "500", "--", *MESSAGING]
-    found = Tunes(machine, words, 1.5, own_state).kill_at_random(choice)
+    found = Tunes(machine, words, 3.0, own_state).kill_at_random(choice)
     found.tell(f"real kernel, tune of {len(machine.files)} knobs, {choice} killed")
 
 
