@@ -172,4 +172,6 @@ def told(found: Sequence[str | None]) -> str:
     if not known:
         return UNKNOWN
     rest = len(found) - tally.total()
-    return "; ".join([*known, f"{count(rest, 'run')}: {UNKNOWN}"] if rest else known)
+    if rest:
+        known.append(f"{count(rest, 'run')}: {UNKNOWN}")
+    return f"likely cause: {'; '.join(known)}"

@@ -81,7 +81,7 @@ def outliers(points: Sequence[Point], metric: str) -> list[str]:
         return []
     return [
         f"{count(len(odd), 'outlier')} in {metric} among {len(points)} runs "
-        f"({_names(odd)}), kept in all numbers; likely cause: {causes.told(found)}"
+        f"({_names(odd)}), kept in all numbers; {causes.told(found)}"
     ]
 
 
@@ -119,7 +119,7 @@ def drift(points: Sequence[Point], metric: str) -> list[str]:
     word = "rose" if change > 0 else "fell"
     return [
         f"{metric} {word} by {percent(abs(change))} % from the first runs to the last, in all arms "
-        "alike: blocks cancel most of it; a warm-up run or a quieter machine narrows the interval"
+        "alike: blocks cancel most of it, a quieter machine all of it"
     ]
 
 
