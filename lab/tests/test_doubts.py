@@ -122,7 +122,8 @@ def test_an_outlier_is_told_with_its_cause(cause: str) -> None:
     records = ordinary(20)
     records[7] = replace_record(QUIET, **{"wall_s": 0.6, **ODD[cause]})
     (text,) = doubts.outliers(arm_of(records), "wall")
-    assert text.startswith("1 outlier in wall among 20 runs (current: 1), kept in all numbers")
+    assert text.startswith("1 outlier in wall among 20 runs (current: 1), kept in all numbers; ")
+    assert ("likely cause: 1 run: " in text) == bool(ODD[cause])
     assert cause in text
     others = [c for c in ODD if c != cause and c not in cause and cause not in c]
     assert not [c for c in others if c in text]
