@@ -204,7 +204,7 @@ class Factory:
         if most is not None:
             design = sequential.design(alpha, most)
         made = self.verdict("confirm", "winner", metric)
-        found = stats.record(
+        return stats.record(
             metric.name,
             metric.direction,
             design.interval(logs),
@@ -214,8 +214,6 @@ class Factory:
             confidence=1.0 - alpha,
             looks=design.looks_until(len(logs)),
         )
-        found.ratio = math.exp(design.estimate(logs))
-        return found
 
 
 def settings_of(chance: random.Random, knobs: list[StudyKnob]) -> Settings:
