@@ -168,6 +168,7 @@ def _facts(data: StudyData) -> dict[str, Any]:
         "label": wording.metric_label(report_numbers.deciding(data)),
         "sentence": report_verdict.sentence(data),
         "statement": report_verdict.statement(data),
+        "trade_off": report_numbers.conclusion(data) == "trade-off",
         "note": report_verdict.statement_note(data),
         "headline": report_text.percent(won.ratio) if won else "",
         "headline_label": report_verdict.label_of(data, won.metric) if won else "",

@@ -29,7 +29,7 @@ from kilter_lab.report_text import (
     rescaled,
     usable,
 )
-from kilter_lab.report_verdict import label_of, verdict_word
+from kilter_lab.report_verdict import WORDS, label_of, verdict_word
 from kilter_lab.study import Dropped, StudyData, StudyKnob
 
 PRUNING_ROWS = 200
@@ -217,6 +217,8 @@ def _kept(data: StudyData, promised: float, confirmed: float) -> str:
     measured = f"fresh blocks measured {percent(confirmed)}"
     if not claims(data):
         word = verdict_word(data, data.confirmed[0]).text
+        if word == WORDS["better"].text:
+            return f"{measured}: better in this metric, at a price in another."
         return f"{measured}, which is {word}. The promise does not count."
     share = math.log(confirmed) / math.log(promised) if promised != 1.0 else 0.0
     if share <= 0.0:

@@ -124,6 +124,10 @@ def test_a_win_beside_a_loss_is_a_trade_off_and_no_gain() -> None:
         assert report_verdict.statement(data).text == "A trade-off"
         assert not report_numbers.claims(data)
         assert "kilter apply" not in report.to_html(data)
+    data.ending = "unconfirmed"
+    page = words(report.to_html(data))
+    assert "The candidate’s values, a trade-off" in page
+    assert "better in this metric, at a price in another" in page
     assert table(data) == [
         ("wall", "decides", "better"),
         ("p99_us", "decides", "worse"),
