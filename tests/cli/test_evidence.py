@@ -69,6 +69,12 @@ def bring(root: Root, text: str | bytes, code: int = 0) -> Done:
     return done
 
 
+def test_what_is_recorded_says_which_kilter_judged(root: Root) -> None:
+    keep(root, own(root, version=""), own(root, version="0.0.1"))
+    version = root("--version").stdout.split()[1]
+    assert {one["version"] for one in root.json("evidence")} == {version, "0.0.1"}
+
+
 def test_an_empty_ledger_is_said_so(root: Root) -> None:
     assert "No evidence yet." in root("evidence").stdout
     assert "No evidence yet on vm.swappiness." in root("evidence", "vm.swappiness").stdout
@@ -100,7 +106,7 @@ def test_verdicts_of_one_experiment_stand_together(root: Root) -> None:
     at = lines.index("vm.swappiness 60 → 10")
     assert lines[at - 1] == ""
     assert lines[at + 1] == "  2026-01-02  make -j2  (40 runs, study make)"
-    assert [line.split()[0] for line in lines[at + 2 : at + 4]] == ["max_rss_kib", "wall_s"]
+    assert [line.split()[0] for line in lines[at + 2 : at + 4]] == ["wall_s", "max_rss_kib"]
     assert lines[at + 4] == "  2025-12-31  make -j2"
     columns = {line.index("(") for line in lines if "…" in line}
     assert len(columns) == 1, "intervals are aligned"
@@ -271,7 +277,6 @@ BAD: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "a hostile command": (damaged(command=["a\x07"]), ("verdict 2: command",)),
     "a path for a knob": (damaged(arm={"../../x": "1"}), ("`../../x` is no name of a knob",)),
     "a hostile value": (damaged(arm={"vm.x": "\x1b[A"}), ("verdict 2: arm holds",)),
-    "no knob": (damaged(arm={}), ("verdict 2: arm and base are the same",)),
     "a hostile metric": (judged(metric="\r"), ("verdict 2: verdict.metric",)),
     "a ratio of 0": (judged(ratio=0), ("verdict.ratio is 0",)),
     "a ratio below": (judged(low=-0.5), ("verdict.low is -0.5",)),

@@ -31,8 +31,9 @@ pub fn run(machine: &Machine, args: &Args) -> Outcome {
 }
 
 fn list(machine: &Machine, knob: Option<&str>) -> Outcome {
-    let mut known = known(machine, &about(machine, knob)?);
-    known.reverse();
+    let mut verdicts = about(machine, knob)?;
+    newest_first(&mut verdicts);
+    let known = known(machine, &verdicts);
     if machine.json {
         say::json(&known)?;
     } else if known.is_empty() {
@@ -119,9 +120,18 @@ fn all(machine: &Machine) -> Result<Vec<Evidence>, Failure> {
         ));
     }
     let mut verdicts = found.verdicts;
-    // An unreadable date counts as the oldest.
-    verdicts.sort_by_key(|verdict| verdict.when.parse::<jiff::Timestamp>().ok());
+    verdicts.sort_by_key(time);
     Ok(verdicts)
+}
+
+/// When it was given; an unreadable date counts as the oldest.
+fn time(verdict: &Evidence) -> Option<jiff::Timestamp> {
+    verdict.when.parse().ok()
+}
+
+/// Verdicts of one experiment, which have one time, stay in their order.
+fn newest_first(verdicts: &mut [Evidence]) {
+    verdicts.sort_by_key(|verdict| std::cmp::Reverse(time(verdict)));
 }
 
 /// The evidence on a knob, or all of it. A name that neither the evidence nor the catalog has is
@@ -175,7 +185,7 @@ pub fn known_verdict(machine: &Machine, verdict: &Evidence) -> KnownEvidence {
 pub fn known_about(machine: &Machine, knob: &str) -> Result<Vec<KnownEvidence>, Failure> {
     let mut verdicts = all(machine)?;
     verdicts.retain(|verdict| changed(verdict).any(|name| name == knob));
-    verdicts.reverse();
+    newest_first(&mut verdicts);
     Ok(known(machine, &verdicts))
 }
 

@@ -21,8 +21,8 @@ const MAX_ITEMS: usize = 1024;
 /// Characters of a parser's message that are shown: it may quote what it was given.
 const SHOWN: usize = 300;
 
-/// Verdicts as JSON lines on standard input, as the lab sends them. All are read before the first
-/// is kept.
+/// Verdicts as JSON lines on standard input, as the lab sends them, with this kilter's version where
+/// none is told. All are read before the first is kept.
 pub fn recorded() -> Result<Vec<Evidence>, Failure> {
     let mut all = Vec::new();
     for (number, line) in io::stdin().lines().enumerate() {
@@ -30,12 +30,16 @@ pub fn recorded() -> Result<Vec<Evidence>, Failure> {
         if line.trim().is_empty() {
             continue;
         }
-        all.push(serde_json::from_str(&line).map_err(|error| {
+        let mut evidence: Evidence = serde_json::from_str(&line).map_err(|error| {
             Failure::new(format!(
                 "standard input, line {}: not evidence: {error}",
                 number + 1
             ))
-        })?);
+        })?;
+        if evidence.version.is_empty() {
+            evidence.version = env!("CARGO_PKG_VERSION").to_owned();
+        }
+        all.push(evidence);
     }
     Ok(all)
 }
@@ -124,9 +128,6 @@ fn check(evidence: &Evidence) -> Result<(), String> {
     settings("base", &evidence.base)?;
     settings("arm", &evidence.arm)?;
     settings("old", &evidence.old)?;
-    if evidence.arm == evidence.base {
-        return Err("arm and base are the same, so it says nothing of a knob".to_owned());
-    }
     numbers(&evidence.verdict)
 }
 
@@ -247,7 +248,6 @@ mod tests {
             (broken(|e| e.study = "x".repeat(5000)), "study is longer"),
             (broken(|e| e.command.clear()), "command has not 1"),
             (broken(|e| e.command[0] = "a\u{7}".into()), "command holds"),
-            (broken(|e| e.arm.clear()), "arm and base are the same"),
             (
                 broken(|e| drop(e.arm.insert("../../etc/passwd".into(), "1".into()))),
                 "`../../etc/passwd` is no name of a knob",

@@ -10,6 +10,9 @@ use kilter_api::{Evidence, KnownEvidence, Verdict, VerdictRecord};
 /// Columns that a command gets at least, however narrow the terminal.
 const LEAST: usize = 24;
 
+/// Changes of one setting that are spelled out.
+const MOST_CHANGES: usize = 8;
+
 /// A text in one line, without anything that a terminal would obey.
 pub fn plain(text: &str) -> String {
     text.chars()
@@ -41,7 +44,11 @@ fn laid_out(known: &[KnownEvidence], columns: Option<usize>) -> Vec<String> {
         if !lines.is_empty() {
             lines.push(String::new());
         }
-        lines.extend(wrapped(&heading, columns).iter().map(say::bold));
+        lines.extend(
+            wrapped(&abridged(&heading), columns, "  ")
+                .iter()
+                .map(say::bold),
+        );
         let mut shown: Option<&KnownEvidence> = None;
         for one in members {
             if !shown.is_some_and(|other| same_experiment(other, one)) {
@@ -69,22 +76,37 @@ fn change(evidence: &Evidence) -> String {
         Some(match (from, to) {
             (Some(from), Some(to)) => format!("{knob} {from} → {to}"),
             (None, Some(to)) => format!("{knob} → {to}"),
-            (from, None) => format!("{knob} {} → current", from.unwrap_or("?")),
+            (from, None) => {
+                let to = evidence.old.get(knob).map_or("current", String::as_str);
+                format!("{knob} {} → {to}", from.unwrap_or("?"))
+            }
         })
     });
-    plain(&texts.collect::<Vec<_>>().join(", "))
+    match plain(&texts.collect::<Vec<_>>().join(", ")) {
+        none if none.is_empty() => "nothing changed".to_owned(),
+        changes => changes,
+    }
 }
 
-/// Broken at commas where it is longer than a line.
-fn wrapped(heading: &str, columns: Option<usize>) -> Vec<String> {
+/// The first changes of many: a whole profile is told by its study or command.
+fn abridged(heading: &str) -> String {
+    let parts: Vec<&str> = heading.split(", ").collect();
+    match parts.len().saturating_sub(MOST_CHANGES) {
+        0 => heading.to_owned(),
+        more => format!("{}, and {more} more", parts[..MOST_CHANGES].join(", ")),
+    }
+}
+
+/// Broken at commas where it is longer than a line; further lines are indented.
+fn wrapped(text: &str, columns: Option<usize>, indent: &str) -> Vec<String> {
     let width = columns.unwrap_or(usize::MAX);
     let mut lines = vec![String::new()];
-    for part in heading.split_inclusive(", ") {
+    for part in text.split_inclusive(", ") {
         let last = lines.last_mut().expect("never empty");
         let length = last.chars().count() + part.trim_end().chars().count();
         match last.is_empty() || length <= width {
             true => last.push_str(part),
-            false => lines.push(format!("  {part}")),
+            false => lines.push(format!("{indent}{part}")),
         }
     }
     lines
@@ -130,7 +152,9 @@ fn experiment(known: &KnownEvidence, columns: Option<usize>) -> Vec<String> {
     });
     let mut lines = vec![format!("  {date}  {what}{}", say::faint(facts))];
     if let Some(mark) = mark(known) {
-        lines.push(format!("  {:10}  {}", "", say::attention(mark)));
+        let indent = " ".repeat(4 + date.chars().count());
+        let marks = wrapped(&format!("{indent}{mark}"), columns, &indent);
+        lines.extend(marks.iter().map(say::attention));
     }
     lines
 }
@@ -278,10 +302,14 @@ mod tests {
         assert!(lines[1].contains("xxx…  (40 runs, study make)"));
         assert_eq!(lines[2], "              another kernel: 6.12.107-amd64");
         (known.same_machine, known.evidence.imported) = (false, true);
-        let lines = shown(&[known], Some(20));
+        let lines = shown(&[known], Some(60));
         assert_eq!(
-            lines[2],
-            "              another machine (AMD EPYC 7763), another kernel: 6.12.107-amd64, imported"
+            lines[2..5],
+            [
+                "              another machine (AMD EPYC 7763),",
+                "              another kernel: 6.12.107-amd64, imported",
+                "    time  better         -20.0 %  (-21.0 … -9.5 %)",
+            ]
         );
     }
 
@@ -294,12 +322,38 @@ mod tests {
         };
         known.evidence.arm = set(&[("a.x", "1"), ("b.same", "7"), ("c.new", "9")]);
         known.evidence.base = set(&[("a.x", "0"), ("b.same", "7"), ("d.gone", "2")]);
+        known.evidence.old = set(&[("d.gone", "3")]);
+        assert_eq!(
+            change(&known.evidence),
+            "a.x 0 → 1, c.new → 9, d.gone 2 → 3"
+        );
+        known.evidence.old.clear();
         assert_eq!(
             change(&known.evidence),
             "a.x 0 → 1, c.new → 9, d.gone 2 → current"
         );
-        let narrow = wrapped(&change(&known.evidence), Some(24));
+        let narrow = wrapped(&change(&known.evidence), Some(24), "  ");
         assert_eq!(narrow, ["a.x 0 → 1, c.new → 9,", "  d.gone 2 → current"]);
+    }
+
+    #[test]
+    fn equal_arms_are_said_so() {
+        let mut known = sample();
+        known.evidence.base = known.evidence.arm.clone();
+        assert_eq!(change(&known.evidence), "nothing changed");
+    }
+
+    #[test]
+    fn a_whole_profile_is_abridged() {
+        let mut known = sample();
+        let set = |value: &str| -> Settings {
+            let knobs = (10..30).map(|number| (format!("vm.k{number}"), value.to_owned()));
+            knobs.collect()
+        };
+        (known.evidence.arm, known.evidence.old) = (set("1"), set("0"));
+        let lines = shown(&[known], None);
+        assert!(lines[0].starts_with("vm.k10 0 → 1, vm.k11 0 → 1, "));
+        assert!(lines[0].ends_with("vm.k17 0 → 1, and 12 more"));
     }
 
     #[test]
