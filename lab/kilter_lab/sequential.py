@@ -94,21 +94,30 @@ class Design:
         return Interval(mean, mean - half, mean + half, n)
 
     def estimate(self, logs: Sequence[float]) -> float:
-        """The median-unbiased estimate of the mean, for blocks that ended at a look."""
+        """The median-unbiased estimate of the mean, for blocks that ended at a look.
+
+        Blocks beyond the first look that had left 0 were made for another metric's or a guard's
+        sake. This one's stop did not choose them, so they enter with their plain mean.
+        """
         n = max((look for look in self.looks if look <= len(logs)), default=0)
         if n < 2:
             return self.interval(logs).mean
-        seen = list(logs[:n])
-        mean, sd = math.fsum(seen) / n, deviation(seen)
+        left = (look for look in self.looks if look < n and self._leaves_zero(logs[:look]))
+        stop = next(left, n)
+        return (stop * self._at_stop(logs[:stop]) + math.fsum(logs[stop:n])) / n
+
+    def _leaves_zero(self, logs: Sequence[float]) -> bool:
+        interval = self.interval(logs)
+        return interval.low > 0 or interval.high < 0
+
+    def _at_stop(self, logs: Sequence[float]) -> float:
+        n, sd = len(logs), deviation(logs)
+        mean = math.fsum(logs) / n
         looks = tuple(look for look in self.looks if look <= n)
         if sd == 0 or len(looks) == 1:
             return mean
-        sign = 1.0 if mean >= 0 else -1.0
-        return (
-            sign
-            * sd
-            * _median_unbiased(looks, tuple(self.widths[k] for k in looks), abs(mean) / sd)
-        )
+        widths = tuple(self.widths[look] for look in looks)
+        return math.copysign(sd * _median_unbiased(looks, widths, abs(mean) / sd), mean)
 
 
 def design(alpha: float, most: int, fewest: int = FEWEST) -> Design:
