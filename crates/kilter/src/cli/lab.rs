@@ -58,7 +58,7 @@ pub struct DecideArgs {
     /// limit is a change against the base, from above -100 % to 1000 %, and is kept only if the bad
     /// end of the metric's interval is within it. NAME is a metric that is measured, or any number of
     /// a run (`max_rss_kib`), which is then measured too. Quote it: `<` and `>` are the shell's.
-    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    #[arg(long, value_name = "LIMIT")]
     pub guard: Vec<String>,
     /// Exit 1 unless the verdict is this
     #[arg(long, value_name = "VERDICT")]

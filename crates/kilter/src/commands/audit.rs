@@ -6,7 +6,9 @@ use crate::args;
 use crate::cli::Audit;
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
-use kilter_api::{AuditLine, AuditRequest, LabRequest, Plan, Settings};
+use kilter_api::{
+    AuditLine, AuditRequest, LabRequest, Plan, Settings, Unavailable, UnavailableReason,
+};
 use kilter_knobs::{Consent, plan, profile_values, reason_for};
 
 /// Runs `kilter audit`.
@@ -86,14 +88,21 @@ fn split(plan: Plan) -> (Vec<AuditLine>, LeftOut) {
     let same = same
         .into_iter()
         .map(|change| (change.knob, format!("already {}", change.old)));
-    let skipped = plan.skipped.into_iter().map(|skip| {
-        let because = skip.because;
-        let word = reason(because.reason);
-        (skip.knob, format!("{word}: {}", because.detail))
-    });
+    let skipped = plan
+        .skipped
+        .into_iter()
+        .map(|skip| (skip.knob, short(skip.because)));
     let mut left_out: LeftOut = same.chain(skipped).collect();
     left_out.sort();
     (lines, left_out)
+}
+
+/// The reason in a table: one or two words where they say it all; `knobs show` has the rest.
+fn short(because: Unavailable) -> String {
+    match because.reason {
+        UnavailableReason::NotPermitted | UnavailableReason::Unsupported => because.detail,
+        plain => reason(plain).to_owned(),
+    }
 }
 
 fn nothing(profile: &str, left_out: &LeftOut) -> Failure {
