@@ -2,7 +2,7 @@
 
 A block holds every arm twice: a random order, then its mirror. With two arms that is ABBA or
 BAAB. Any linear drift within the block falls on all arms alike, and chance decides who follows
-whom. A *pair* is one half of it, for searches that cannot spend four runs on a candidate.
+whom. A search, which cannot spend two runs on a candidate, makes single *passes* over many.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def palindrome(arms: int, rng: random.Random) -> list[int]:
     return half + half[::-1]
 
 
-def pair(rng: random.Random, pairs: int = 1) -> list[int]:
-    """Order of ``pairs`` runs of each of two arms: AB or BA, mirrored from one to the next."""
-    half = rng.sample(range(2), 2)
+def passes(arms: int, rng: random.Random, times: int = 1) -> list[int]:
+    """Order of ``times`` runs of each arm: a random pass, mirrored from one to the next."""
+    once = rng.sample(range(arms), arms)
     order: list[int] = []
-    for i in range(pairs):
-        order += half if i % 2 == 0 else half[::-1]
+    for i in range(times):
+        order += once if i % 2 == 0 else once[::-1]
     return order

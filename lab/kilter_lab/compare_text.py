@@ -13,6 +13,7 @@ from kilter_lab.comparison import ArmResult, Comparison
 from kilter_lab.console import Console
 from kilter_lab.measure import Observation, arm_values
 from kilter_lab.messages import CompareRequest, Metric, Ran, VerdictRecord
+from kilter_lab.outcome import GuardRecord, Shown
 from kilter_lab.wording import guard_text, metric_label, quantity, unit
 
 RANGE = "range (min … max):"
@@ -118,23 +119,31 @@ class Row:
     detail: str = ""
 
 
-def verdict_row(v: VerdictRecord, metrics: Sequence[Metric]) -> Row:
-    """The line of a verdict."""
-    return Row(_name(v.metric, metrics), v.ratio, v.low, v.high, v.looks > 0, v.verdict)
-
-
 def arm_rows(arm: ArmResult, metrics: Sequence[Metric]) -> list[Row]:
-    """The lines of an arm: verdicts, guards, all other metrics."""
+    """The lines of an arm."""
+    return metric_rows(arm.verdicts, arm.guards, arm.shown, metrics)
+
+
+def metric_rows(
+    verdicts: Sequence[VerdictRecord],
+    guards: Sequence[GuardRecord],
+    shown: Sequence[Shown],
+    metrics: Sequence[Metric],
+) -> list[Row]:
+    """Lines of verdicts, guards, and all other metrics."""
     return [
-        *(verdict_row(v, metrics) for v in arm.verdicts),
+        *(
+            Row(_name(v.metric, metrics), v.ratio, v.low, v.high, v.looks > 0, v.verdict)
+            for v in verdicts
+        ),
         *(
             Row(
                 _name(g.guard.metric, metrics), g.ratio, g.low, g.high, g.low < g.high,
                 g.outcome, guard_text(g.guard),
             )
-            for g in arm.guards
+            for g in guards
         ),
-        *(Row(_name(s.metric, metrics), s.ratio, s.low, s.high, True) for s in arm.shown),
+        *(Row(_name(s.metric, metrics), s.ratio, s.low, s.high, True) for s in shown),
     ]  # fmt: skip
 
 

@@ -7,12 +7,16 @@ interruption can stop it at a lucky moment; only the end of the time budget can 
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import msgspec
 
 from kilter_lab import stats
+from kilter_lab.judging import Judged, Values, fixed_judge
 from kilter_lab.ledger import Block
 from kilter_lab.measure import OK
-from kilter_lab.messages import Settings, VerdictRecord
+from kilter_lab.messages import Question, Settings
 from kilter_lab.planning import FEWEST_CONFIRM, MOST_CONFIRM
 from kilter_lab.prune import WINNER
 from kilter_lab.session import BASE, Session, pair_values
@@ -29,60 +33,57 @@ class Design(msgspec.Struct):
     blocks: int
 
 
-class Confirmed(msgspec.Struct):
-    """The blocks of a confirmation and the verdicts on them."""
+@dataclass
+class Confirmed:
+    """The blocks of a confirmation and what they say."""
 
     blocks: list[Block]
     planned: int
-    verdicts: list[VerdictRecord]
-    """One a metric that has a ratio, the deciding one first; empty where no block came through."""
+    judged: Judged
+    """Without verdicts where no block came through."""
     failed: int
     """Runs of the winner that failed."""
 
 
-def blocks_needed(gain: float, noise: float, region_percent: float, runs: int) -> int:
-    """Blocks that show half the promised log gain, within the runs that there are."""
-    most = max(FEWEST_CONFIRM, min(MOST_CONFIRM, runs // 4))
-    effect = max(gain / 2, stats.region_log(region_percent))
-    return max(min(USUAL, most), stats.blocks_to_detect(effect, noise, most))
+def blocks_needed(gain: float, noise: float, question: Question) -> int:
+    """Blocks that show half the promised log gain, or the least effect of interest if more."""
+    effect = max(gain / 2, math.log1p(question.detect_percent / 100))
+    needed = stats.blocks_to_detect(effect, noise, MOST_CONFIRM, question.alpha)
+    return max(USUAL, needed)
 
 
-def confirm(session: Session, winner: Settings, gain: float, noise: float, runs: int) -> Confirmed:
+def confirm(session: Session, winner: Settings, needed: int, runs: int) -> Confirmed:
     """Measure the winner on fresh blocks."""
     design = session.ledger.read("confirm", Design)
     if design is None or design.winner != winner:
-        design = Design(winner, blocks_needed(gain, noise, session.head.region_percent, runs))
+        design = Design(winner, max(FEWEST_CONFIRM, min(needed, runs // 4)))
         session.ledger.write("confirm", design)
     blocks: list[Block] = []
     with session.console.progress("confirm", design.blocks, "blocks") as bar:
         for index in range(design.blocks):
-            if index >= 2 and not _recorded(session, index, winner) and not session.fits(4):
+            arms = {BASE: {}, WINNER: winner}
+            recorded = session.recorded("confirm", index, arms)
+            if index >= 2 and not recorded and not session.fits(4):
                 break
-            blocks.append(session.block("confirm", index, {BASE: {}, WINNER: winner}))
+            blocks.append(session.block("confirm", index, arms))
             left = 4 * session.run_s() * (design.blocks - index - 1)
             bar.at(index + 1, f"{duration(left)} left")
     failed = sum(r.arm == WINNER and r.outcome != OK for b in blocks for r in b.runs)
-    return Confirmed(blocks, design.blocks, verdicts(session, blocks, WINNER), failed)
+    return Confirmed(blocks, design.blocks, judged(session, blocks, WINNER), failed)
 
 
-def _recorded(session: Session, index: int, winner: Settings) -> bool:
-    block = session.ledger.blocks().get(("confirm", index))
-    return block is not None and block.arms.get(WINNER) == winner
+def judged(session: Session, blocks: list[Block], arm: str) -> Judged:
+    """Verdicts, guards and shown metrics by these blocks, looked at once.
 
+    Empty where no block came through.
+    """
 
-def verdicts(session: Session, blocks: list[Block], arm: str) -> list[VerdictRecord]:
-    """Verdicts on all metrics; those without a ratio are left out, but for the deciding one."""
-    found = []
-    for metric in session.head.metrics:
-        pairs = (pair_values(b.runs, BASE, arm, metric.name) for b in blocks)
-        good = [p for p in pairs if p is not None]
-        if not good:
-            continue
-        try:
-            record = stats.verdict(metric.name, metric.direction, good, session.head.region_percent)
-        except stats.NotPositiveError:
-            if metric is session.head.metrics[0]:
-                raise
-            continue
-        found.append(record)
-    return found
+    def values(metric: str) -> list[Values]:
+        pairs = (pair_values(b.runs, BASE, arm, metric) for b in blocks)
+        return [p for p in pairs if p is not None]
+
+    good = len(values(session.metric))
+    if good == 0:
+        return Judged([], [], [])
+    head = session.head
+    return fixed_judge(head.question, head.metrics, 1, max(2, good)).judge(values)

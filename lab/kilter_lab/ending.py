@@ -7,9 +7,10 @@ from pathlib import PurePath
 
 from kilter_lab import stats, wording
 from kilter_lab.confirm import Confirmed
+from kilter_lab.judging import Judged
 from kilter_lab.ledger import Outcome, Plan
 from kilter_lab.messages import Metric, VerdictRecord
-from kilter_lab.race import Raced
+from kilter_lab.race import NORMAL_95, Raced
 from kilter_lab.session import BASE, Session, pair_values
 from kilter_lab.wording import count, percent
 
@@ -25,7 +26,7 @@ def visible_effect(plan: Plan, trials: int) -> float:
     """
     if trials < 1:
         return math.inf
-    error = plan.noise * math.sqrt(2 / plan.pairs) * math.sqrt(6 / trials)
+    error = plan.noise * math.sqrt(6 / (plan.repeats * trials))
     return math.expm1(SHOWN * error) * 100
 
 
@@ -50,55 +51,55 @@ def race_text(v: VerdictRecord, metric: Metric, plan: Plan, trials: int) -> str:
 
 def judge(session: Session, outcome: Outcome, confirmed: Confirmed) -> None:
     """The ending from the confirmation's blocks, and from nothing else."""
-    metric = session.head.metrics[0]
-    outcome.confirmed = confirmed.verdicts
-    if confirmed.failed or not confirmed.verdicts:
+    judged = confirmed.judged
+    outcome.confirmed, outcome.guards = judged.verdicts, judged.guards
+    outcome.shown = judged.shown
+    if confirmed.failed or not judged.verdicts:
         runs = 2 * len(confirmed.blocks)
         nothing_found(
             outcome, f"the command failed in {confirmed.failed} of {runs} runs under the candidate"
         )
         return
-    v = confirmed.verdicts[0]
-    what = PurePath(session.head.command[0]).name
+    told = _told(session, judged)
+    if judged.conclusion == "better":
+        outcome.ending, outcome.sentence = "better", told
+    elif judged.conclusion in ("worse", "no-difference"):
+        nothing_found(outcome, told)
+    else:
+        outcome.ending, outcome.sentence = "unconfirmed", f"No setting is confirmed: {told}."
+
+
+def _told(session: Session, judged: Judged) -> str:
+    """The conclusion in words; a whole sentence where it is *better*."""
+    if len(judged.verdicts) > 1 or judged.guards:
+        names = ("the best candidate", "the baseline")
+        text = wording.conclusion_text(
+            judged.conclusion, judged.verdicts, judged.guards, session.head.metrics, names
+        )
+        return f"T{text[1:]}" if judged.conclusion == "better" else text.rstrip(".")
+    v, metric = judged.verdicts[0], session.head.metrics[0]
     gain = wording.change(v, True)[0] >= 0
     _, low, high = wording.change(v, gain)
     proof = wording.proof(v, low, high).replace(" blocks)", " fresh blocks)")
     told = wording.comparative(v, metric, gain)
     if v.verdict == "better":
-        outcome.ending = "better"
-        outcome.sentence = f"With these settings, {what} is {told} than without {proof}."
-    elif v.verdict == "inconclusive":
-        outcome.ending = "unconfirmed"
-        outcome.sentence = (
-            f"No setting is confirmed: the best candidate came out {told} than the baseline "
-            f"{proof}; {_more(session, confirmed)}."
-        )
-    elif v.verdict == "worse":
-        nothing_found(outcome, f"the best candidate is {told} than the baseline {proof}")
-    else:
-        nothing_found(
-            outcome,
-            f"no difference within ± {v.region_percent:g} % between the best candidate and the "
-            f"baseline {proof}",
-        )
-
-
-def _more(session: Session, confirmed: Confirmed) -> str:
-    metric = session.head.metrics[0]
-    pairs = (pair_values(b.runs, BASE, "winner", metric.name) for b in confirmed.blocks)
-    logs = [stats.log_ratio(*p) for p in pairs if p is not None]
-    if len(logs) < 2:
-        return "the budget ran out"
-    more = stats.blocks_to_tell(logs, session.head.region_percent)
-    if more is None:
-        return "no practical number of blocks would tell"
-    return f"about {count(wording.rounded(more), 'more block')} would tell"
+        what = PurePath(session.head.command[0]).name
+        return f"With these settings, {what} is {told} than without {proof}."
+    if v.verdict == "inconclusive":
+        more = wording.more_text(v)
+        return f"the best candidate came out {told} than the baseline {proof}; {more}"
+    if v.verdict == "worse":
+        return f"the best candidate is {told} than the baseline {proof}"
+    return (
+        f"no difference within ± {v.region_percent:g} % between the best candidate and the "
+        f"baseline {proof}"
+    )
 
 
 def promise(session: Session, raced: Raced, given: float, variance: float) -> VerdictRecord:
-    """The winner's effect by the runs that searched: the race, less what pruning gave away."""
+    """The winner's effect by the runs that searched and raced, less what pruning gave away."""
     metric = session.head.metrics[0]
-    cost = stats.t_interval(raced.costs).shifted(given, 1.96 * math.sqrt(variance))
+    cost = raced.cost.shifted(given, NORMAL_95 * math.sqrt(variance))
     if metric.direction == "max":
         cost = stats.Interval(-cost.mean, -cost.high, -cost.low, cost.n)
     values = [pair_values(b.runs, BASE, raced.arm, metric.name) for b in raced.blocks]

@@ -1,9 +1,9 @@
 """The record of a study in Optuna's storage: everything that a report or a resumption needs.
 
-Trials are Optuna's own, with their runs as an attribute; each is written whole when it has ended,
-in one transaction (a sampler that asks the database itself makes one for every parameter). All
-other blocks are attributes of the study, keyed by phase and number. Nothing else is kept anywhere,
-so a study that was cut short at any moment is whole as far as it goes.
+Trials are Optuna's own, each written whole when it has ended, in one transaction (a study that
+asks the database itself makes one for every parameter). Blocks of runs are attributes of the
+study, keyed by phase and number; a trial names the block that it ran in. Nothing else is kept
+anywhere, so a study that was cut short at any moment is whole as far as it goes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,20 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from kilter_lab.errors import LabError, RequestError
-from kilter_lab.messages import Fingerprint, Metric, RunOptions, Settings, VerdictRecord
+from kilter_lab.messages import (
+    Fingerprint,
+    Metric,
+    Question,
+    RunOptions,
+    Settings,
+    VerdictRecord,
+)
+from kilter_lab.outcome import GuardRecord, Shown
 from kilter_lab.study import Dropped, Ending, Phase, Run, StudyKnob
 
 T = TypeVar("T")
 
-FORMAT = 1
+FORMAT = 2
 """Version of the attributes; a study of another version is refused."""
 
 
@@ -37,14 +45,19 @@ class Head(msgspec.Struct):
     options: RunOptions
     knobs: list[StudyKnob]
     fixed: Settings
-    region_percent: float
+    question: Question
     seed: int
     created: str
 
     @property
     def metrics(self) -> list[Metric]:
-        """The metrics, the deciding one first."""
+        """The metrics, the deciding ones first."""
         return self.options.metrics
+
+    @property
+    def region_percent(self) -> float:
+        """Half-width of the region of equivalence."""
+        return self.question.region_percent
 
 
 class Plan(msgspec.Struct):
@@ -60,12 +73,14 @@ class Plan(msgspec.Struct):
     """Trials that the budget is expected to allow."""
     screen: int
     """Trials of the screening design among them."""
-    pairs: int
-    """Runs of each arm in a trial's block."""
+    width: int
+    """Trials of one block, which share its baseline."""
+    repeats: int
+    """Runs of each arm in such a block."""
 
 
 class Block(msgspec.Struct):
-    """One block besides the trials: which values each arm had, and the runs in order."""
+    """One block: which values each arm had, and the runs in order."""
 
     arms: dict[str, Settings]
     runs: list[Run]
@@ -81,6 +96,10 @@ class Outcome(msgspec.Struct):
     winner: Settings = {}
     promised: VerdictRecord | None = None
     confirmed: list[VerdictRecord] = []
+    """One a deciding metric."""
+    guards: list[GuardRecord] = []
+    shown: list[Shown] = []
+    """All other metrics."""
     pruning: list[Dropped] = []
     profile: str = ""
     warnings: list[str] = []
@@ -136,7 +155,7 @@ class Ledger:
         return self.read("outcome", Outcome) or Outcome()
 
     def blocks(self) -> dict[tuple[str, int], Block]:
-        """All blocks besides the trials, by phase and number."""
+        """All blocks, by phase and number."""
         if self._blocks is None:
             self._blocks = {}
             for key, value in self.study.user_attrs.items():
@@ -155,7 +174,6 @@ class Ledger:
     def seconds(self) -> float:
         """Seconds that the study has taken, all sittings together."""
         spent = [self.read("seconds", float) or 0.0, *(b.spent_s for b in self.blocks().values())]
-        spent += [t.user_attrs.get("spent_s", 0.0) for t in self.trials()]
         return max(spent)
 
     @property
@@ -181,6 +199,10 @@ class Ledger:
         """Trials that ran, well or badly."""
         return self.trials(TrialState.COMPLETE, TrialState.PRUNED)
 
+    def runs_of(self, *phases: Phase) -> int:
+        """Runs on record of these phases."""
+        return sum(len(b.runs) for (phase, _), b in self.blocks().items() if phase in phases)
+
     def begun(self) -> bool:
         """Whether anything was measured that is worth keeping."""
         return bool(self.blocks()) or bool(self.study.get_trials(deepcopy=False))
@@ -196,11 +218,6 @@ class Ledger:
             same = attrs.get("head", {}).get("command") == command
             count += same and attrs.get("machine", {}).get("id") == machine.id
         return max(1, count)
-
-
-def trial_runs(trial: FrozenTrial) -> list[Run]:
-    """The runs of a trial; empty for one that was not run."""
-    return _convert(trial.user_attrs.get("runs"), list[Run]) or []
 
 
 def _convert(value: Any, kind: type[T]) -> T | None:

@@ -15,7 +15,7 @@ from optuna.storages import BaseStorage
 from kilter_lab.binary import now_text
 from kilter_lab.errors import LabError, RequestError, StudyBusyError
 from kilter_lab.ledger import FORMAT, Head, Ledger, create, find
-from kilter_lab.messages import Present, TuneRequest
+from kilter_lab.messages import Present, Question, TuneRequest
 from kilter_lab.space import Space
 from kilter_lab.study import StudyKnob
 from kilter_lab.wording import settings_text
@@ -50,7 +50,7 @@ def make_head(request: TuneRequest, space: Space) -> Head:
         options=request.options,
         knobs=_knobs(request, space),
         fixed=request.fixed,
-        region_percent=request.question.region_percent,
+        question=request.question,
         seed=request.context.seed,
         created=now_text(),
     )
@@ -106,9 +106,16 @@ def difference(old: Head, new: Head) -> str | None:
         return "measures other metrics: " + ", ".join(m.name for m in old.options.metrics)
     if old.options != new.options:
         return "makes its runs differently (--prepare, --cleanup, --timeout, --settle or --cpus)"
+    if _deciding(old.question) != _deciding(new.question):
+        return "asks another question (--metric, --guard, --alpha or --region)"
     if old.fixed != new.fixed:
         return f"holds other values fixed: {settings_text(old.fixed)}"
     return _knob_difference(old, new)
+
+
+def _deciding(question: Question) -> tuple[object, ...]:
+    """What of a question decides verdicts; the rest may change between sittings."""
+    return question.alpha, question.region_percent, question.objectives, question.guards
 
 
 def _knob_difference(old: Head, new: Head) -> str | None:

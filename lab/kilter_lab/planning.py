@@ -1,30 +1,33 @@
-"""What the budget allows: trials, races, pruning and confirmation, from the first few runs.
+"""What the budget allows: trials, race, pruning and confirmation, from the first few runs.
 
-Shares of the time were chosen by the synthetic studies of ``bench/studies.py``: less search finds
-less, less confirmation leaves what was found unproven.
+Shares of the runs were chosen by the synthetic studies of ``bench/studies.py`` and
+``bench/evidence/landscapes.py``: less search finds less, less confirmation leaves what was found
+unproven.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from kilter_lab import stats
 from kilter_lab.errors import LabError
 from kilter_lab.ledger import Plan
 from kilter_lab.wording import count, duration, percent
 
-DEFAULT_TRIALS = 60
+DEFAULT_TRIALS = 120
 """Trials where neither trials nor time were asked for."""
 
-MOST_TRIALS = 400
+MOST_TRIALS = 600
 """Trials after which a search within a time budget goes on to confirm what it has."""
 
 SCREEN_SHARE = 0.5
 """Share of the trials that are a balanced design."""
 
-SEARCH, RACE, PRUNE = 0.40, 0.13, 0.20
-"""Shares of the time; what is left is for the confirmation."""
+WIDTH = 7
+"""Trials that share the baseline of one block; wider blocks follow drift less well."""
+
+SEARCH, RACE, PRUNE = 0.60, 0.08, 0.12
+"""Shares of the runs; pruning also has what the confirmation does not need."""
 
 REPORT_S = 4.0
 """Seconds kept for the report, at most a twentieth of the budget."""
@@ -32,27 +35,26 @@ REPORT_S = 4.0
 NOISE_RUNS = 6
 """Baseline runs from which the noise is estimated."""
 
+CHECK_RUNS = 1
+
 FEWEST_TRIALS = 4
 FEWEST_CONFIRM = 4
 """Blocks below which a confirmation says next to nothing."""
 MOST_CONFIRM = 60
 
-PAIR_S = 0.1
-"""A trial's runs take at least this long together: asking the sampler takes half of it."""
+LEAST_AFTER = 76
+"""Runs that are made after a search at most, however short it was."""
 
-MOST_PAIRS = 4
+LEAST_RACE = 12
+"""Runs of the shortest race."""
+
+ARM_S = 0.05
+"""An arm's runs in a block take at least this long together: writing a trial takes some of it."""
+
+MOST_REPEATS = 4
 
 SLOWEST = 5.0
 """A candidate is ended after so many times the baseline's slowest run, and two seconds more."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Runs that each phase may make."""
-
-    race: int
-    prune: int
-    confirm: int
 
 
 def noise_runs(run_s: float, budget_s: float | None) -> int:
@@ -71,9 +73,9 @@ def make(
     timeout_s: float | None,
 ) -> Plan:
     """The plan for what is left of the budget. LabError where it allows no verdict."""
-    pairs = max(1, min(MOST_PAIRS, math.ceil(PAIR_S / max(1e-6, 2 * run_s))))
+    repeats = max(1, min(MOST_REPEATS, math.ceil(ARM_S / max(1e-6, run_s))))
     if math.isfinite(left_s):
-        fitting = int(SEARCH * left_s / (2 * pairs * run_s))
+        fitting = trials_in(int(SEARCH * left_s / run_s), repeats)
         trials = min(MOST_TRIALS if trials is None else trials, fitting)
         if trials < FEWEST_TRIALS:
             raise LabError(
@@ -81,47 +83,59 @@ def make(
                 f"leads to a verdict is {duration(least_s(run_s))}",
                 f"--budget {math.ceil(least_s(run_s) * 2 / 60)}m",
             )
-    elif trials is None:
-        trials = DEFAULT_TRIALS
+    else:
+        trials = DEFAULT_TRIALS if trials is None else trials
+    width = min(WIDTH, max(2, trials))
     return Plan(
         noise=noise,
         run_s=run_s,
         timeout_s=timeout_s or slowest_s * SLOWEST + 2.0,
         trials=trials,
-        screen=math.ceil(SCREEN_SHARE * trials),
-        pairs=pairs,
+        screen=max(width, math.ceil(SCREEN_SHARE * trials)),
+        width=width,
+        repeats=repeats,
     )
+
+
+def search_runs(trials: int, repeats: int = 1) -> int:
+    """Runs of a search, the blocks' baselines included."""
+    return repeats * (trials + math.ceil(trials / WIDTH))
+
+
+def trials_in(runs: int, repeats: int = 1) -> int:
+    """Trials of a search of so many runs."""
+    blocks, rest = divmod(runs // repeats, WIDTH + 1)
+    return blocks * WIDTH + max(0, rest - 1)
+
+
+def total_runs(trials: int, repeats: int = 1) -> int:
+    """Runs of a whole study of so many trials, at most."""
+    searched = search_runs(trials, repeats)
+    before = CHECK_RUNS + NOISE_RUNS + searched
+    return max(before + LEAST_AFTER, math.ceil(before / SEARCH))
+
+
+def race_runs(left: int) -> int:
+    """Runs that the race may make of those left after the search."""
+    return max(LEAST_RACE, int(RACE / (1 - SEARCH) * left))
+
+
+def prune_runs(left: int, confirming: int) -> int:
+    """Runs that pruning may make of those left after the race: what confirming leaves, or more."""
+    return max(int(PRUNE / (1 - SEARCH - RACE) * left), left - 4 * confirming)
 
 
 def least_s(run_s: float) -> float:
     """Seconds of the smallest study that can end in a verdict."""
-    return 2 * FEWEST_TRIALS * run_s / SEARCH + (1 + NOISE_RUNS) * run_s
-
-
-def sizes(plan: Plan, left_s: float) -> Sizes:
-    """Runs for race, pruning and confirmation after the search, within the time left."""
-    searched = 2 * plan.pairs * plan.trials
-    if math.isfinite(left_s):
-        # Another run's time must fit the estimate's error and the slower arms.
-        runs = int(0.95 * left_s / plan.run_s)
-        rest = 1 - SEARCH
-        return Sizes(int(runs * RACE / rest), int(runs * PRUNE / rest), runs)
-    whole = searched / SEARCH
-    return Sizes(
-        max(20, round(RACE * whole)),
-        max(16, round(PRUNE * whole)),
-        4 * max(10, min(MOST_CONFIRM, round(0.25 * searched))),
-    )
+    return search_runs(FEWEST_TRIALS) * run_s / SEARCH + (1 + NOISE_RUNS) * run_s
 
 
 def told(plan: Plan, left_s: float, knobs: int, seed: int) -> list[str]:
     """The plan in two lines."""
-    if math.isfinite(left_s):
-        total = left_s
-        confirm = int((1 - SEARCH - RACE - PRUNE) * left_s / plan.run_s) // 4
-    else:
-        total = 2 * plan.pairs * plan.trials * plan.run_s / SEARCH
-        confirm = sizes(plan, left_s).confirm // 4
+    total = left_s
+    if not math.isfinite(total):
+        total = total_runs(plan.trials, plan.repeats) * plan.run_s
+    confirm = int((1 - SEARCH - RACE - PRUNE) * total / plan.run_s) // 4
     confirm = max(FEWEST_CONFIRM, min(MOST_CONFIRM, confirm))
     effect = math.expm1(stats.detectable(plan.noise, confirm)) * 100
     return [

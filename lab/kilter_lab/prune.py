@@ -9,7 +9,6 @@ of all that went, so that many small losses cannot add up.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from kilter_lab import stats
@@ -17,6 +16,7 @@ from kilter_lab.console import Bar
 from kilter_lab.effects import Effects
 from kilter_lab.ledger import Block
 from kilter_lab.messages import Settings
+from kilter_lab.race import DOUBT, NORMAL_95, weigh
 from kilter_lab.session import Session
 from kilter_lab.space import Point
 from kilter_lab.study import Dropped
@@ -24,14 +24,17 @@ from kilter_lab.wording import count
 
 WINNER = "winner"
 
-LOSS_SHARE = 0.15
+LOSS_SHARE = 0.10
 """Part of the winner's gain that pruning may cost in all, if more than the region."""
 
-FEWEST, MOST = 2, 8
+FEWEST = 2
 """Blocks of one test."""
 
-DOUBT = 2.0
-"""The model's errors are taken for so many times what it says: it knows no interactions."""
+SHARE = 0.6
+"""Part of the runs left for pruning that one test may take."""
+
+SAFE = 0.7
+"""Standard deviations by which a group's loss must be below the allowance (one-sided 75 %)."""
 
 CLEAR = 2.0
 """Standard deviations of a knob's gain in the search below which it is doubtful."""
@@ -96,7 +99,8 @@ class Pruning:
             return False  # Repairing a pair brought them back, or nothing would be left.
         arm = f"without {', '.join(group)}"
         costs: list[float] = []
-        while len(costs) < MOST and self._affordable_block(costs):
+        most = max(FEWEST, int(SHARE * self.runs) // 4)
+        while len(costs) < most and self._affordable_block():
             block = self.session.block(
                 "prune", len(self.blocks), {WINNER: self.settings, arm: rest}
             )
@@ -114,12 +118,12 @@ class Pruning:
             return False
         return self._decide(group, rest, costs)
 
-    def _affordable_block(self, costs: list[float]) -> bool:
+    def _affordable_block(self) -> bool:
         return self.runs >= 4 and self.session.fits(4)
 
     def _decide(self, group: list[str], rest: Settings, costs: list[float]) -> bool:
         loss, error = self._weighed(group, costs)
-        dropped = loss <= self.allowance
+        dropped = loss + SAFE * error <= self.allowance
         interval = stats.t_interval(costs)
         metric = self.session.head.metrics[0]
         if metric.direction == "max":
@@ -134,32 +138,19 @@ class Pruning:
         return dropped
 
     def _point_without(self, group: list[str]) -> Point:
-        point = self._point()
+        point = self.session.space.point(self.settings)
         for axis in self.session.space.axes:
             if axis.name in group:
                 point[axis.name] = axis.kept()
         return point
 
-    def _point(self) -> Point:
-        point = self.session.space.baseline()
-        for axis in self.session.space.axes:
-            text = self.settings.get(axis.name)
-            if text is not None:
-                point[axis.name] = text if isinstance(point[axis.name], str) else int(text)
-        return point
-
     def _known_loss(self, group: list[str]) -> tuple[float, float]:
         """What the search knew: log loss without the group, and its standard deviation."""
-        return self.effects.difference(self._point(), self._point_without(group))
+        start = self.session.space.point(self.settings)
+        return self.effects.difference(start, self._point_without(group))
 
     def _weighed(self, group: list[str], costs: list[float]) -> tuple[float, float]:
         """Loss and its standard deviation: fresh blocks and the search, by their precision."""
-        fresh = math.fsum(costs) / len(costs)
-        fresh_variance = self.noise**2 / len(costs)
         known, error = self._known_loss(group)
-        error *= DOUBT
-        if error <= 0:
-            return fresh, math.sqrt(fresh_variance)
-        weight = fresh_variance / (fresh_variance + error**2)
-        variance = 1 / (1 / fresh_variance + 1 / error**2) if fresh_variance > 0 else 0.0
-        return weight * known + (1 - weight) * fresh, math.sqrt(variance)
+        found = weigh(known, DOUBT * error, costs, self.noise)
+        return found.mean, (found.high - found.mean) / NORMAL_95

@@ -45,6 +45,10 @@ def _evidence(session: Session, outcome: Outcome, machine: Fingerprint) -> None:
             command=session.head.command,
             base=session.head.fixed,
             arm=arm,
+            old={k.name: k.before for k in session.head.knobs if k.name in arm},
+            workload=session.request.workload,
+            runs=4 * verdict.blocks,
+            cpu=machine.cpu,
             verdict=verdict,
             study=session.ledger.name,
         )

@@ -1,28 +1,36 @@
 """The race: a few candidates side by side in fresh blocks with the baseline, losers dropped.
 
-Numbers of the search are forgotten here: a candidate that was lucky there starts anew.
+A candidate goes as soon as it is clearly worse than the leader, by an interval that holds at every
+look (``sequential``). What the model of the search says of the differences between candidates is
+weighed in at the end, by precision: a few blocks alone would choose by luck.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kilter_lab import stats
+from kilter_lab import sequential, stats
+from kilter_lab.effects import Effects
 from kilter_lab.ledger import Block
 from kilter_lab.messages import Settings
+from kilter_lab.outcome import judge_guard
 from kilter_lab.session import BASE, Session
+from kilter_lab.stats import Interval, t_quantile
 from kilter_lab.wording import count
 
 PROMISING = 0.8
 """One-sided confidence that the race's winner gains anything, below which nothing is confirmed."""
 
-SIMPLER = 1.0
-"""Standard errors by which more knobs must gain more than fewer do."""
+DROPPING = 0.1
+"""Chance that a candidate no worse than the leader is dropped before the end."""
+
+DOUBT = 2.0
+"""The model's errors are taken for so many times what it says: it knows few interactions."""
 
 FEWEST = 2
-"""Blocks of a round."""
-MOST = 8
+"""Blocks of a race."""
+MOST = 16
 
 FIELD = 4
 """Candidates at the start, where the runs allow."""
@@ -30,98 +38,133 @@ FIELD = 4
 
 @dataclass
 class Raced:
-    """The race's winner with its log costs, block by block."""
+    """The race's winner."""
 
     settings: Settings
-    blocks: list[Block]
     arm: str
-    costs: list[float]
+    blocks: list[Block]
+    """Those that it ran in."""
+    cost: Interval
+    """Its log cost over the baseline by search and race, with its 95 % interval."""
+    noise: float
+    """Standard deviation of a block's log ratio."""
 
     @property
     def promising(self) -> bool:
         """Whether it probably gains anything at all."""
-        n = len(self.costs)
-        if n < 2:
-            return n == 1 and self.costs[0] < 0
-        interval = stats.t_interval(self.costs, 2 * PROMISING - 1)
-        return interval.high < 0
+        error = (self.cost.high - self.cost.low) / (2 * NORMAL_95)
+        return self.cost.mean + t_quantile(PROMISING, 100) * error < 0
 
 
-def race(session: Session, candidates: list[Settings], runs: int) -> Raced | None:
-    """Race within about so many runs; None where no candidate comes through.
+NORMAL_95 = 1.96
 
-    Each round halves the field; the last two are left to one more round, so that the winner has
-    blocks from every round.
+
+@dataclass
+class Race:
+    """The state of a race."""
+
+    session: Session
+    effects: Effects
+    noise: float
+    """Standard deviation of one run, log units."""
+    entered: dict[str, Settings]
+    blocks: list[Block] = field(default_factory=list)
+
+    def run(self, runs: int) -> Raced | None:
+        """Race within about so many runs; None where no candidate comes through."""
+        most = max(FEWEST, min(MOST, runs // (2 * (len(self.entered) + 1))))
+        looks = sequential.design(DROPPING, most, min(most, FEWEST + 1))
+        with self.session.console.progress("race", most, "blocks") as bar:
+            while len(self.blocks) < most and self._goes_on(runs):
+                bar.at(len(self.blocks), f"{count(len(self.entered), 'candidate')} left")
+                arms = {BASE: {}, **self.entered}
+                self.blocks.append(self.session.block("race", len(self.blocks), arms))
+                runs -= 2 * len(arms)
+                self._drop(looks)
+        self._drop_failing()
+        return self._winner()
+
+    def _goes_on(self, runs: int) -> bool:
+        if len(self.blocks) < FEWEST:
+            return bool(self.entered)
+        cost = 2 * (len(self.entered) + 1)
+        return len(self.entered) > 1 and runs >= cost and self.session.fits(cost)
+
+    def _drop(self, looks: sequential.Design) -> None:
+        self._drop_failing()
+        if len(self.entered) < 2 or not looks.is_look(len(self.blocks)):
+            return
+        leader = min(self.entered, key=lambda arm: self.weighed(arm).mean)
+        for arm in [a for a in self.entered if a != leader]:
+            if looks.interval(self.session.costs(self.blocks, leader, arm)).low > 0:
+                del self.entered[arm]
+
+    def _drop_failing(self) -> None:
+        """Those that failed in over half of their blocks, or clearly break a guard."""
+        for arm in list(self.entered):
+            costs = self.session.costs(self.blocks, BASE, arm)
+            if 2 * len(costs) < len(self.blocks) or self._breaks_guard(arm):
+                del self.entered[arm]
+
+    def _breaks_guard(self, arm: str) -> bool:
+        for guard in self.session.head.question.guards:
+            logs = self.session.logs(self.blocks, BASE, arm, guard.metric)
+            if logs and judge_guard(guard, stats.t_interval(logs)).outcome == "broken":
+                return True
+        return False
+
+    def weighed(self, arm: str) -> Interval:
+        """Log cost over the baseline: race and search, by their precision."""
+        costs = self.session.costs(self.blocks, BASE, arm)
+        known, error = self.effects.predict(self.session.space.point(self.entered[arm]))
+        return weigh(known, DOUBT * error, costs, self.noise)
+
+    def _winner(self) -> Raced | None:
+        if not self.entered:
+            return None
+        arm = min(self.entered, key=lambda a: self.weighed(a).mean)
+        own = [b for b in self.blocks if arm in b.arms]
+        return Raced(self.entered[arm], arm, own, self.weighed(arm), self._block_noise())
+
+    def _block_noise(self) -> float:
+        """Of a block's log ratio: the baseline's runs, and what the race's blocks show."""
+        arms = {arm for b in self.blocks for arm in b.arms if arm != BASE}
+        parts = [self.session.costs(self.blocks, BASE, arm) for arm in sorted(arms)]
+        squares = sum(stats.deviation(p) ** 2 * (len(p) - 1) for p in parts if len(p) > 1)
+        freedom = sum(len(p) - 1 for p in parts if len(p) > 1)
+        return math.sqrt((squares + PRIOR * self.noise**2) / (freedom + PRIOR))
+
+
+PRIOR = 5
+"""Degrees of freedom that the noise of the baseline's runs counts for."""
+
+
+def weigh(known: float, error: float, fresh: list[float], noise: float) -> Interval:
+    """A model's number and fresh ones, by precision, with a 95 % interval.
+
+    ``noise``: standard deviation of a fresh number.
     """
-    size = field_size(runs)
-    field = {f"candidate {i + 1}": settings for i, settings in enumerate(candidates[:size])}
-    blocks: list[Block] = []
-    rounds = _rounds(len(field))
-    with session.console.progress("race", 1.0) as bar:
-        for i, size in enumerate(rounds):
-            field = _best(session, field, blocks, size) if blocks else field
-            for k in range(_blocks_of_round(runs, rounds, i)):
-                if blocks and not session.fits(2 * (len(field) + 1)):
-                    break
-                blocks.append(session.block("race", len(blocks), {BASE: {}, **field}))
-                bar.at(
-                    (i + (k + 1) / _blocks_of_round(runs, rounds, i)) / len(rounds),
-                    f"{count(len(field), 'candidate')} left",
-                )
-    last = list(_best(session, field, blocks, 2))
-    if not last:
-        return None
-    winner = _simpler(session, field, blocks, last)
-    own = [b for b in blocks if winner in b.arms]
-    return Raced(field[winner], own, winner, session.costs(own, BASE, winner))
+    if not fresh:
+        return Interval(known, known - NORMAL_95 * error, known + NORMAL_95 * error, 0)
+    mean, variance = math.fsum(fresh) / len(fresh), max(noise, 1e-6) ** 2 / len(fresh)
+    if error > 0:
+        weight = variance / (variance + error**2)
+        mean = weight * known + (1 - weight) * mean
+        variance = 1 / (1 / variance + 1 / error**2)
+    half = NORMAL_95 * math.sqrt(variance)
+    return Interval(mean, mean - half, mean + half, len(fresh))
+
+
+def race(
+    session: Session, effects: Effects, noise: float, candidates: list[Settings], runs: int
+) -> Raced | None:
+    """The best of the candidates; None where none comes through."""
+    chosen = candidates[: field_size(runs)]
+    return Race(
+        session, effects, noise, {f"candidate {i + 1}": s for i, s in enumerate(chosen)}
+    ).run(runs)
 
 
 def field_size(runs: int) -> int:
     """The most candidates whose shortest race stays within the runs."""
-    fitting = [n for n in range(1, FIELD + 1) if FEWEST * _runs_of_a_pass(_rounds(n)) <= runs]
-    return max(fitting, default=1)
-
-
-def _simpler(
-    session: Session, field: dict[str, Settings], blocks: list[Block], last: list[str]
-) -> str:
-    """Of the last two (best first) the one with fewer knobs, unless the other clearly gains more.
-
-    Clearly: by over one standard error of their difference in the blocks that they share.
-    """
-    if len(last) < 2 or len(field[last[1]]) >= len(field[last[0]]):
-        return last[0]
-    shared = [b for b in blocks if last[0] in b.arms and last[1] in b.arms]
-    lead = session.costs(shared, last[0], last[1])
-    error = stats.deviation(lead) / math.sqrt(max(1, len(lead)))
-    return last[1] if math.fsum(lead) / max(1, len(lead)) < SIMPLER * error else last[0]
-
-
-def _rounds(candidates: int) -> list[int]:
-    """Sizes of the field: 4, 2; or 3, 2; or 2; or 1."""
-    sizes = [candidates]
-    while sizes[-1] > 2:
-        sizes.append(math.ceil(sizes[-1] / 2))
-    return sizes
-
-
-def _blocks_of_round(runs: int, rounds: list[int], i: int) -> int:
-    """Each round has the same number of blocks, as many as the runs allow."""
-    return max(FEWEST, min(MOST, runs // _runs_of_a_pass(rounds)))
-
-
-def _runs_of_a_pass(rounds: list[int]) -> int:
-    """Runs of one block in every round."""
-    return sum(2 * (size + 1) for size in rounds)
-
-
-def _best(
-    session: Session, field: dict[str, Settings], blocks: list[Block], size: int
-) -> dict[str, Settings]:
-    """The ``size`` candidates with the least mean cost; those that always failed are out."""
-    means = {}
-    for arm in field:
-        costs = session.costs([b for b in blocks if arm in b.arms], BASE, arm)
-        if costs and 2 * len(costs) >= len(blocks):
-            means[arm] = math.fsum(costs) / len(costs)
-    return {arm: field[arm] for arm in sorted(means, key=means.__getitem__)[:size]}
+    return max(1, min(FIELD, runs // (2 * FEWEST) - 1))

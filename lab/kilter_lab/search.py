@@ -1,82 +1,86 @@
-"""The search: a balanced screening design, then TPE; every trial beside its own baseline runs.
+"""The search: a balanced screening design, then draws from the model of what it taught.
 
-Half of the trials are a design in which every level of every knob occurs equally often; the
-main-effects model then proposes its best combination, and TPE goes on from what all of these
-taught it. At equal runs this finds planted effects far more often than TPE alone
-(``bench/studies.py``).
+Trials run in blocks that share one baseline. The first part of the trials is a design in which
+every level of every knob occurs equally often. From then on every trial is the best combination
+under one draw from what the effects may be (Thompson sampling): knobs that are settled stay at
+their best, and runs go to those that are still open. At equal runs this finds planted effects far
+more often than one candidate after the other (``bench/evidence/landscapes.py``).
 
-A trial that fails or runs out of time is a result: it is told as *pruned*, with a violated
-constraint, because TPE shuns such points, whereas it never looks at trials told as *failed*.
+A trial that fails or runs out of time is a result: it is told as *pruned*, and to the model it
+costs more than any other.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
-import optuna
-from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from kilter_lab import stats
-from kilter_lab.blocks import dice, pair
+from kilter_lab.blocks import dice, passes
 from kilter_lab.console import Bar
-from kilter_lab.effects import Coding, Effects, fit
-from kilter_lab.ledger import Plan
+from kilter_lab.effects import Coding, Detail, Effects, Sample, fit
+from kilter_lab.ledger import Block, Plan
 from kilter_lab.measure import OK
 from kilter_lab.messages import Settings
-from kilter_lab.planning import DEFAULT_TRIALS, MOST_TRIALS, SEARCH
+from kilter_lab.planning import DEFAULT_TRIALS, MOST_TRIALS, SEARCH, search_runs
 from kilter_lab.screen import design
 from kilter_lab.session import BASE, Session
-from kilter_lab.space import Point
-from kilter_lab.study import Run
+from kilter_lab.space import NumberAxis, Point
 from kilter_lab.wording import change, duration, interval_text, percent
 
 FAILED = 0.5
 """Least log cost that the model takes a failed trial for (65 % slower)."""
 
-TRUST = 0.3
+TRUST = 0.15
 """Share of a trial's distance from the model that is taken for real rather than noise."""
 
 IMPORTANCE_TRIALS = 20
 """Fewest trials from which importances mean anything."""
 
-CAUTIONS = (1.0, 0.0, 2.0)
+CAUTIONS = (0.0, 1.0, 2.0)
 """Standard deviations that a knob must gain to be in a candidate."""
 
 CANDIDATES = 4
 """Combinations that are proposed for the race."""
+
+MATTERS = 2.5
+"""Standard deviations that a knob must gain before its interactions and inner levels count."""
+
+PAIRED = 4
+"""Knobs whose interactions are modelled, at most."""
 
 
 @dataclass
 class Findings:
     """The search so far, as the model and the choice of candidates need it."""
 
-    points: list[Point]
-    costs: list[float]
-    """Log cost of each point; failed ones cost as much as the worst."""
-    failed: list[bool]
+    points: list[Point] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)
+    """Log cost of each point over its block's baseline; failed ones cost as much as the worst."""
+    failed: list[bool] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    """Every arm of every block, baselines included."""
 
 
 def search(session: Session, plan: Plan) -> None:
     """Make trials until the budget's share is used."""
-    study = session.ledger.sampled
-    # A resumed study must not draw the same numbers again.
-    made = len(session.ledger.trials())
-    study.sampler = TPESampler(
-        seed=dice(session.head.seed, "tpe", made).getrandbits(31),
-        multivariate=True,
-        constant_liar=False,
-    )
     screening = design(session.space, plan.screen, dice(session.head.seed, "screen"))
-    told = len(session.ledger.finished())
     limit = trial_limit(session)
-    with session.console.progress("search", _expected(session, plan, limit), "trials") as bar:
-        while told <= limit and (told == 0 or _in_time(session, plan)):
-            bar.at(max(0, told - 1), _status(session, plan))
-            _one_trial(session, plan, bar, _proposal(session, plan, screening, told))
-            told = len(session.ledger.finished())
+    expected = limit if session.budget.end is None else min(limit, plan.trials)
+    with session.console.progress("search", expected, "trials") as bar:
+        _baseline_trial(session)
+        while (made := len(session.ledger.trials()) - 1) < limit and _in_time(session, plan, made):
+            bar.at(made, _status(session, plan))
+            session.bench.on_run = partial(_tick, bar, made)
+            _one_block(session, plan, screening, min(plan.width, limit - made))
+
+
+def _tick(bar: Bar, made: int, _: object) -> None:
+    bar.tick(made)
 
 
 def trial_limit(session: Session) -> int:
@@ -86,92 +90,150 @@ def trial_limit(session: Session) -> int:
     return DEFAULT_TRIALS if session.budget.end is None else MOST_TRIALS
 
 
-def _expected(session: Session, plan: Plan, limit: int) -> int:
-    return limit if session.budget.end is None else min(limit, plan.trials)
-
-
-def _in_time(session: Session, plan: Plan) -> bool:
+def _in_time(session: Session, plan: Plan, made: int) -> bool:
     reserve = (1 - SEARCH) * (session.request.budget_s or 0.0)
-    return session.fits(2 * plan.pairs, reserve)
+    return made == 0 or session.fits(plan.repeats * (plan.width + 1), reserve)
 
 
-def _proposal(session: Session, plan: Plan, screening: Sequence[Point], told: int) -> Point | None:
-    """The point that the next trial must take; None where TPE chooses."""
-    if told == 0:
-        return session.space.baseline()
-    if told <= plan.screen:
-        return screening[told - 1]
-    if told == plan.screen + 1:
-        return model(session, plan, findings(session)).best(0.0)
-    return None
+def _baseline_trial(session: Session) -> None:
+    """Trial 0: the baseline itself, whose cost is 0 by definition."""
+    if not session.ledger.trials():
+        _tell(session, session.space.baseline(), None, 0.0)
 
 
-def _one_trial(session: Session, plan: Plan, bar: Bar, proposal: Point | None) -> None:
-    study = session.ledger.sampled
-    if proposal is not None:
-        study.enqueue_trial(proposal)
-    trial = study.ask(session.space.distributions())
-    settings = session.space.settings(trial.params)
-    trial.set_user_attr("settings", settings)
-    if not settings:  # The baseline itself: its cost is 0, no run needed.
-        study.tell(trial, 0.0)
-        session.ledger.keep_trial()
-        return
-    arm = f"trial {trial.number}"
-    order = pair(dice(session.head.seed, "search", trial.number), plan.pairs)
-    session.bench.on_run = lambda _: bar.tick(max(0, trial.number - 1))
-    runs = session.runs("search", trial.number, {BASE: {}, arm: settings}, order)
-    trial.set_user_attr("runs", [_compact(r) for r in runs])
-    trial.set_user_attr("spent_s", session.spent_s())
-    _tell(session, trial, arm, runs)
-    session.ledger.keep_trial()
+def _one_block(session: Session, plan: Plan, screening: Sequence[Point], width: int) -> None:
+    trials = session.ledger.trials()
+    index = 1 + max(int(t.user_attrs.get("block", -1)) for t in trials)
+    points = _proposals(session, plan, screening, len(trials), width)
+    settings = {f"trial {len(trials) + i}": session.space.settings(p) for i, p in enumerate(points)}
+    arms = {BASE: {}, **{arm: values for arm, values in settings.items() if values}}
+    block = None
+    if len(arms) > 1:
+        order = passes(len(arms), dice(session.head.seed, "search", index), plan.repeats)
+        block = session.block("search", index, arms, order)
+    for arm, point in zip(settings, points, strict=True):
+        cost, error = _cost(session, block, arm) if block and arm in arms else (0.0, "")
+        _tell(session, point, index, cost, error)
 
 
-def _tell(session: Session, trial: optuna.Trial, arm: str, runs: list[Run]) -> None:
-    study, metric = session.ledger.sampled, session.metric
-    error = next((r.outcome for r in runs if r.arm == arm and r.outcome != OK), "")
-    values = [r.metrics[metric] for r in runs if r.arm == arm and metric in r.metrics]
-    base = [r.metrics[metric] for r in runs if r.arm == BASE and metric in r.metrics]
-    if not error and base:
-        try:
-            study.tell(trial, session.cost(base, values))
-            return
-        except stats.NotPositiveError as problem:
-            stats.mean_log(base, metric)  # The baseline's own values must be positive.
-            error = str(problem)
+def _proposals(
+    session: Session, plan: Plan, screening: Sequence[Point], first: int, width: int
+) -> list[Point]:
+    """The points of the next trials: the design's as long as there are any, then draws."""
+    numbers = range(first, first + width)
+    points = [screening[n - 1] for n in numbers if n <= len(screening)]
+    if len(points) < width:
+        effects = model(session, plan, findings(session))
+        rest = numbers[len(points) :]
+        points += [effects.draw(dice(session.head.seed, "draw", n)) for n in rest]
+    return points
+
+
+def _cost(session: Session, block: Block, arm: str) -> tuple[float | None, str]:
+    """Log cost of an arm over its block's baseline; None with the reason where there is none."""
+    error = next((r.outcome for r in block.runs if r.arm == arm and r.outcome != OK), "")
     if error:
+        return None, error
+    base, own = (_values(session, block, a) for a in (BASE, arm))
+    if not base:
+        return None, ""
+    stats.mean_log(base, session.metric)  # The baseline's own values must be positive.
+    try:
+        return session.cost(base, own), ""
+    except stats.NotPositiveError as problem:
+        return None, str(problem)
+
+
+def _values(session: Session, block: Block, arm: str) -> list[float]:
+    return [
+        r.metrics[session.metric]
+        for r in block.runs
+        if r.arm == arm and session.metric in r.metrics
+    ]
+
+
+def _tell(
+    session: Session, point: Point, block: int | None, cost: float | None, error: str = ""
+) -> None:
+    study = session.ledger.sampled
+    study.enqueue_trial(point)
+    trial = study.ask(session.space.distributions())
+    trial.set_user_attr("settings", session.space.settings(point))
+    if block is not None:
+        trial.set_user_attr("block", block)
+    if cost is not None:
+        study.tell(trial, cost)
+    elif error:
         trial.set_user_attr("error", error)
         trial.set_constraint("runs", 1.0)
         study.tell(trial, state=TrialState.PRUNED)
     else:  # Only the baseline failed: nothing is learnt of the candidate.
         trial.set_user_attr("error", "the baseline's run failed")
         study.tell(trial, state=TrialState.FAIL)
-
-
-def _compact(run: Run) -> dict[str, object]:
-    return {field: getattr(run, field) for field in run.__struct_fields__}
+    session.ledger.keep_trial()
 
 
 def findings(session: Session) -> Findings:
     """All trials that ran."""
+    found = Findings()
+    blocks = session.ledger.blocks()
     trials = [t for t in session.ledger.finished() if t.user_attrs.get("settings")]
-    costs = [t.value for t in trials if t.state == TrialState.COMPLETE and t.value is not None]
-    worst = max([FAILED, *costs])
-    return Findings(
-        [session.space.repair(t.params) for t in trials],
-        [_known(t, worst) for t in trials],
-        [t.state != TrialState.COMPLETE for t in trials],
-    )
+    worst = max([FAILED, *(t.value for t in trials if t.value is not None)])
+    levels: dict[int, float] = {}
+    for trial in trials:
+        index = int(trial.user_attrs["block"])
+        if index not in levels:
+            levels[index] = _level(session, blocks["search", index])
+            found.samples.append(Sample(index, None, levels[index]))
+        failed = trial.state != TrialState.COMPLETE or trial.value is None
+        cost = worst if failed or trial.value is None else trial.value
+        point = session.space.repair(trial.params)
+        found.points.append(point)
+        found.costs.append(cost)
+        found.failed.append(failed)
+        found.samples.append(Sample(index, point, levels[index] + cost))
+    return found
 
 
-def _known(trial: FrozenTrial, worst: float) -> float:
-    return worst if trial.state != TrialState.COMPLETE or trial.value is None else trial.value
+def _level(session: Session, block: Block) -> float:
+    """The block's baseline on the scale of costs; 0 where it failed."""
+    base = _values(session, block, BASE)
+    direction = session.head.metrics[0].direction
+    return stats.toward_cost(stats.mean_log(base, session.metric), direction) if base else 0.0
 
 
 def model(session: Session, plan: Plan, found: Findings) -> Effects:
-    """Main effects of all trials so far."""
-    noise = plan.noise * math.sqrt(2 / plan.pairs)
-    return fit(Coding(session.space), found.points, found.costs, noise)
+    """The effects by all trials so far."""
+    noise = plan.noise / math.sqrt(plan.repeats)
+    coding = Coding(session.space)
+    effects = fit(coding, found.samples, noise)
+    detail = _detail(effects)
+    return fit(Coding(session.space, detail), found.samples, noise) if detail else effects
+
+
+def _detail(effects: Effects) -> Detail | None:
+    """Interactions and inner levels of the knobs that matter; None where none does."""
+    clear = {part.axis.name: effects.clearest(part) for part in effects.coding.parts if part.levels}
+    matter = [name for name, (_, z) in clear.items() if z >= MATTERS]
+    if not matter:
+        return None
+    matter.sort(key=lambda name: -clear[name][1])
+    between = {}
+    for part in effects.coding.parts:
+        if part.axis.name in matter and isinstance(part.axis, NumberAxis):
+            between[part.axis.name] = _neighbours(part.axis, int(clear[part.axis.name][0]))
+    paired = matter[:PAIRED]
+    pairs = tuple((a, b) for i, a in enumerate(paired) for b in paired[i + 1 :])
+    return Detail(pairs, between)
+
+
+def _neighbours(axis: NumberAxis, best: int) -> tuple[int, ...]:
+    """Levels half-way from the best one to those beside it."""
+    nodes = sorted(int(n) for n in axis.levels())
+    i = nodes.index(best)
+    beside = [nodes[j] for j in (i - 1, i + 1) if 0 <= j < len(nodes)]
+    halves = {axis.at((axis.place(best) + axis.place(n)) / 2) for n in beside}
+    return tuple(sorted(halves - set(nodes)))
 
 
 def importance(effects: Effects, found: Findings) -> dict[str, float]:
@@ -217,14 +279,14 @@ def _status(session: Session, plan: Plan) -> str:
         parts.append(_best_text(session, plan, best))
     left = session.left_s()
     if not math.isfinite(left):
-        total = trial_limit(session) * 2 * plan.pairs * session.run_s() / SEARCH
+        total = search_runs(trial_limit(session), plan.repeats) * session.run_s() / SEARCH
         left = max(0.0, total - session.spent_s())
     parts.append(f"about {duration(left)} left")
     return ", ".join(parts)
 
 
 def _best_text(session: Session, plan: Plan, best: FrozenTrial) -> str:
-    cost, half = best.value or 0.0, 1.96 * plan.noise * math.sqrt(2 / plan.pairs)
+    cost, half = best.value or 0.0, 1.96 * plan.noise * math.sqrt(2 / plan.repeats)
     metric = session.head.metrics[0]
     interval = stats.Interval(cost, cost - half, cost + half, 2)
     if metric.direction == "max":

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kilter_lab import doubts, stats
+from kilter_lab import doubts, planning, stats
 from kilter_lab.blocks import dice, palindrome
 from kilter_lab.console import Console
 from kilter_lab.errors import WorkloadError
@@ -25,7 +25,7 @@ from kilter_lab.study import Phase, Run
 BASE = "base"
 
 HOPELESS = 3
-"""Blocks in a row in which the baseline itself fails, after which the study stops."""
+"""Runs of the baseline that fail in a row, after which the study stops."""
 
 
 @dataclass
@@ -75,6 +75,19 @@ class Session:
         """Seconds that a run takes, everything around it included."""
         return self.bench.seconds_a_run() or (self.plan.run_s if self.plan else 0.0)
 
+    def runs_left(self, *before: Phase) -> int:
+        """Runs that may still be made after these phases, by the time left or by the trials asked.
+
+        By trials it is counted from the record, so that a resumed study has the same answer.
+        """
+        if math.isfinite(self.left_s()):
+            # Another run's time must fit the estimate's error and the slower arms.
+            return max(0, int(0.95 * self.left_s() / max(self.run_s(), 1e-9)))
+        trials = planning.DEFAULT_TRIALS if self.request.trials is None else self.request.trials
+        repeats = self.plan.repeats if self.plan else 1
+        made = planning.CHECK_RUNS + self.ledger.runs_of(*before)
+        return max(0, planning.total_runs(trials, repeats) - made)
+
     # Blocks
 
     @property
@@ -90,15 +103,19 @@ class Session:
         order: Sequence[int] | None = None,
     ) -> Block:
         """A recorded or fresh block of ``arms``; a palindrome unless an order is given."""
-        recorded = self.ledger.blocks().get((phase, index))
-        if recorded is not None and recorded.arms == arms:
-            return recorded
+        if self.recorded(phase, index, arms):
+            return self.ledger.blocks()[phase, index]
         if order is None:
             order = palindrome(len(arms), dice(self.head.seed, phase, index))
         runs = self.runs(phase, index, arms, order)
         block = Block(arms, runs, self.spent_s())
         self.ledger.add_block(phase, index, block)
         return block
+
+    def recorded(self, phase: Phase, index: int, arms: dict[str, Settings]) -> bool:
+        """Whether this block was made already."""
+        block = self.ledger.blocks().get((phase, index))
+        return block is not None and block.arms == arms
 
     def runs(
         self, phase: Phase, index: int, arms: dict[str, Settings], order: Sequence[int]
@@ -114,16 +131,13 @@ class Session:
         return [self._run(phase, index, labels[o.arm], o) for o in observations]
 
     def _watch_base(self, observations: Sequence[Observation], labels: Sequence[str]) -> None:
-        base = [o for o in observations if labels[o.arm] == BASE]
-        if not base:
-            return
-        failed = [o for o in base if o.outcome != OK]
-        self._base_failures = self._base_failures + 1 if len(failed) == len(base) else 0
-        if self._base_failures >= HOPELESS:
-            raise WorkloadError(
-                f"the command no longer works with the base's settings: it failed in "
-                f"{HOPELESS} blocks in a row ({failed[0].outcome})"
-            )
+        for run in (o for o in observations if labels[o.arm] == BASE):
+            self._base_failures = 0 if run.outcome == OK else self._base_failures + 1
+            if self._base_failures >= HOPELESS:
+                raise WorkloadError(
+                    f"the command no longer works with the base's settings: it failed "
+                    f"{HOPELESS} times in a row ({run.outcome})"
+                )
 
     def _run(self, phase: Phase, index: int, arm: str, o: Observation) -> Run:
         return Run(
@@ -161,6 +175,21 @@ class Session:
         pairs = (pair_values(b.runs, base, arm, self.metric) for b in blocks)
         return [self.cost(*p) for p in pairs if p is not None]
 
+    def logs(
+        self, blocks: Sequence[Block], base: str, arm: str, metric: str | None = None
+    ) -> list[float]:
+        """Log ratio of a metric, ``arm`` over ``base``, in each block where both came through.
+
+        Empty where the metric, other than the deciding one, has no logarithm.
+        """
+        pairs = (pair_values(b.runs, base, arm, metric or self.metric) for b in blocks)
+        try:
+            return [stats.log_ratio(*p, metric or self.metric) for p in pairs if p is not None]
+        except stats.NotPositiveError:
+            if metric in (None, self.metric):
+                raise
+            return []
+
     def cost(self, base: Sequence[float], arm: Sequence[float]) -> float:
         """Log cost of arm values over base values; less is better."""
         direction = self.head.metrics[0].direction
@@ -170,9 +199,9 @@ class Session:
 def pair_values(
     runs: Sequence[Run], base: str, arm: str, metric: str
 ) -> tuple[list[float], list[float]] | None:
-    """(base values, arm values) of a block; None where a run of either failed."""
+    """(base values, arm values) of a block; None where it lacks either or a run of them failed."""
     pair = [r for r in runs if r.arm in (base, arm)]
-    if not pair or any(metric not in r.metrics for r in pair):
+    if {r.arm for r in pair} != {base, arm} or any(metric not in r.metrics for r in pair):
         return None
     return (
         [r.metrics[metric] for r in pair if r.arm == base],

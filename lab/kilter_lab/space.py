@@ -200,6 +200,15 @@ class Space:
         texts = ((a.name, a.text(repaired[a.name])) for a in self.axes)
         return {name: text for name, text in texts if text is not None}
 
+    def point(self, settings: Settings) -> Point:
+        """The point that leads to these settings."""
+        point = self.baseline()
+        for axis in self.axes:
+            text = settings.get(axis.name)
+            if text is not None:
+                point[axis.name] = number(text) if isinstance(axis, NumberAxis) else text
+        return point
+
     def repair(self, point: Point) -> Point:
         """The point with every ``at_most`` pair kept: the lower knob gives way if it can."""
         fixed = dict(point)

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 from kilter_lab import stats
 from kilter_lab.comparison import Look
 from kilter_lab.errors import RequestError
-from kilter_lab.ledger import Block, Ledger, Plan, find, open_storage, storage_errors, trial_runs
+from kilter_lab.ledger import Block, Ledger, Plan, find, open_storage, storage_errors
 from kilter_lab.messages import Fingerprint
 from kilter_lab.narrowing import block_logs, narrowing
 from kilter_lab.study import Run, StudyData, Trial
@@ -39,7 +39,7 @@ def _known(storage: optuna.storages.BaseStorage) -> str | None:
 
 def study_data(ledger: Ledger) -> StudyData:
     """Everything that the record holds."""
-    head, outcome = ledger.head, ledger.outcome
+    head, outcome, noise = ledger.head, ledger.outcome, trial_deviation(ledger)
     return StudyData(
         name=ledger.name,
         command=head.command,
@@ -54,12 +54,15 @@ def study_data(ledger: Ledger) -> StudyData:
         sentence=outcome.sentence,
         attempts=ledger.attempts(),
         runs=all_runs(ledger),
-        trials=[trial_data(ledger, t) for t in _told(ledger)],
+        trials=[trial_data(ledger, t, noise) for t in _told(ledger)],
         importance=ledger.read("importance", dict[str, float]) or {},
         pruning=outcome.pruning,
         winner=outcome.winner,
         promised=outcome.promised,
         confirmed=outcome.confirmed,
+        question=head.question,
+        guards=outcome.guards,
+        shown=outcome.shown,
         profile=outcome.profile,
         seconds=ledger.seconds(),
         warnings=outcome.warnings,
@@ -76,8 +79,6 @@ def all_runs(ledger: Ledger) -> list[Run]:
     """Every run of every phase, in the order of time."""
     blocks = [block for (phase, _), block in ledger.blocks().items() if phase != "confirm"]
     runs = [run for block in [*blocks, *confirmation(ledger)] for run in block.runs]
-    for trial in _told(ledger):
-        runs += trial_runs(trial)
     return sorted(runs, key=lambda r: r.at_s)
 
 
@@ -106,22 +107,22 @@ def sequences(ledger: Ledger) -> dict[str, list[Look]]:
     }
 
 
-def pair_deviation(ledger: Ledger) -> float | None:
+def trial_deviation(ledger: Ledger) -> float | None:
     """Standard deviation of a trial's log ratio, from the noise of single runs."""
     plan = ledger.read("plan", Plan)
-    return None if plan is None else plan.noise * math.sqrt(2 / plan.pairs)
+    return None if plan is None else plan.noise * math.sqrt(2 / plan.repeats)
 
 
-def trial_data(ledger: Ledger, trial: FrozenTrial) -> Trial:
-    """One trial. Its interval takes the noise from the baseline: one pair has none of its own."""
+def trial_data(ledger: Ledger, trial: FrozenTrial, noise: float | None) -> Trial:
+    """One trial. Its interval takes the noise from the baseline: a run has none of its own."""
     settings = trial.user_attrs.get("settings", {})
     error = trial.user_attrs.get("error", "")
     if trial.state != TrialState.COMPLETE or trial.value is None:
         return Trial(trial.number, settings, None, None, None, 0, error)
-    if not trial_runs(trial):  # The baseline itself: its ratio is 1 by definition.
+    if not settings:  # The baseline itself: its ratio is 1 by definition.
         return Trial(trial.number, settings, 1.0, 1.0, 1.0, 0)
     log = stats.toward_cost(trial.value, ledger.head.metrics[0].direction)
-    half = 1.96 * (pair_deviation(ledger) or 0.0)
+    half = 1.96 * (noise or 0.0)
     return Trial(
         trial.number, settings, math.exp(log), math.exp(log - half), math.exp(log + half), 1
     )

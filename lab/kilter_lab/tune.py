@@ -11,18 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
-import numpy as np
 
 from kilter_lab import metrics, planning, stats
-from kilter_lab.confirm import Confirmed, confirm
+from kilter_lab.confirm import blocks_needed, confirm
 from kilter_lab.console import Console
 from kilter_lab.doubting import study_doubts
 from kilter_lab.effects import Effects
 from kilter_lab.ending import judge, nothing_found, promise, race_text
 from kilter_lab.errors import RequestError
-from kilter_lab.ledger import Block, Ledger, Outcome, Plan, open_storage, storage_errors
+from kilter_lab.ledger import Ledger, Outcome, Plan, open_storage, storage_errors
 from kilter_lab.measure import Bench
-from kilter_lab.messages import Arm, TuneRequest, VerdictRecord
+from kilter_lab.messages import Arm, TuneRequest
 from kilter_lab.opening import locked, open_study
 from kilter_lab.prune import LOSS_SHARE, Pruning
 from kilter_lab.publish import publish
@@ -196,8 +195,10 @@ def finish(session: Session, plan: Plan) -> Outcome:
         return outcome
     effects = model(session, plan, found)
     session.ledger.write("importance", importance(effects, found))
-    size = planning.sizes(plan, session.left_s())
-    raced = race(session, candidates(session, effects, found), size.race)
+    size = planning.race_runs(session.runs_left("baseline", "search"))
+    entered = candidates(session, effects, found)
+    effects = effects.sparse()
+    raced = race(session, effects, plan.noise, entered, size)
     if raced is None:
         nothing_found(outcome, "no candidate came through the race without failing")
         return outcome
@@ -207,47 +208,26 @@ def finish(session: Session, plan: Plan) -> Outcome:
         text = race_text(promised, session.head.metrics[0], plan, trials)
         nothing_found(outcome, text)
         return outcome
-    noise = block_noise(session, plan, raced)
-    pruning = prune(session, raced, noise, size.prune, effects_of=effects)
+    needed = blocks_needed(-raced.cost.mean, raced.noise, session.head.question)
+    pruning = prune(session, raced, effects, needed)
     outcome.pruning = pruning.decisions
     outcome.winner = pruning.settings
     outcome.promised = promise(session, raced, pruning.given, pruning.variance)
-    judge(session, outcome, _confirmed(session, plan, pruning, outcome.promised, noise))
+    runs = session.runs_left("baseline", "search", "race", "prune")
+    judge(session, outcome, confirm(session, pruning.settings, needed, runs))
     return outcome
 
 
-def prune(
-    session: Session, raced: Raced, noise: float, runs: int, *, effects_of: Effects
-) -> Pruning:
-    """Drop the knobs that do not matter."""
-    gain = -float(np.mean(raced.costs))
+def prune(session: Session, raced: Raced, effects: Effects, needed: int) -> Pruning:
+    """Drop the knobs that do not matter, with what the confirmation leaves."""
     region = stats.region_log(session.head.region_percent)
     pruning = Pruning(
         session,
-        effects_of,
+        effects,
         raced.settings,
-        noise,
-        allowance=max(region, LOSS_SHARE * gain),
-        runs=runs,
+        raced.noise,
+        allowance=max(region, LOSS_SHARE * -raced.cost.mean),
+        runs=planning.prune_runs(session.runs_left("baseline", "search", "race"), needed),
     )
     pruning.run()
     return pruning
-
-
-def _confirmed(
-    session: Session, plan: Plan, pruning: Pruning, promised: VerdictRecord, noise: float
-) -> Confirmed:
-    gain = -stats.toward_cost(math.log(promised.ratio), promised.direction)
-    runs = planning.sizes(plan, session.left_s()).confirm
-    return confirm(session, pruning.settings, gain, noise, runs)
-
-
-def block_noise(session: Session, plan: Plan, raced: Raced) -> float:
-    """Standard deviation of a block's log ratio: the plan's, and what the race's blocks show."""
-    blocks: list[Block] = raced.blocks
-    arms = {arm for b in blocks for arm in b.arms if arm != BASE}
-    parts = [session.costs([b for b in blocks if a in b.arms], BASE, a) for a in sorted(arms)]
-    squares = sum(stats.deviation(p) ** 2 * (len(p) - 1) for p in parts if len(p) > 1)
-    freedom = sum(len(p) - 1 for p in parts if len(p) > 1)
-    prior = planning.NOISE_RUNS - 1
-    return math.sqrt((squares + prior * plan.noise**2) / (freedom + prior))

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
-from kilter_lab.compare_text import ratio_table, verdict_row
+from kilter_lab.compare_text import metric_rows, ratio_table
 from kilter_lab.console import Console
 from kilter_lab.messages import TuneRequest, VerdictRecord
 from kilter_lab.study import StudyData
@@ -42,10 +42,12 @@ def lines(request: TuneRequest, data: StudyData) -> list[Text]:
     if data.ending == "better":
         told += [*values(data), Text()]
     if data.confirmed:
-        rows = [verdict_row(v, data.metrics) for v in data.confirmed]
+        rows = metric_rows(data.confirmed, data.guards, data.shown, data.metrics)
         confidence = data.confirmed[0].confidence
         told += [*ratio_table([("confirmed", rows)], confidence, "baseline"), Text()]
     told.append(Text(data.sentence, style=STYLES.get(data.ending, "bold")))
+    if data.attempts > 1 and data.ending == "better":
+        told.append(Text(attempts_text(data.attempts), style="yellow"))
     if data.promised is not None and data.confirmed:
         told.append(Text(promised_text(data.promised), style="dim"))
     return [*told, Text(), *next_steps(request, data)]
@@ -73,6 +75,14 @@ def promised_text(v: VerdictRecord) -> str:
     return f"The search had promised {percent(gain)} %{ends}; only fresh blocks count."
 
 
+def attempts_text(attempts: int) -> str:
+    """Why a gain found at a later attempt is worth less."""
+    return (
+        f"This is study {attempts} of this question on this machine: asked often enough, chance "
+        "alone wins one in twenty."
+    )
+
+
 def next_steps(request: TuneRequest, data: StudyData) -> list[Text]:
     """Commands in full."""
     steps = []
@@ -84,8 +94,7 @@ def next_steps(request: TuneRequest, data: StudyData) -> list[Text]:
         steps.append(
             (
                 "ask again",
-                f"kilter compare {base}--with {shlex.quote(arm)} --blocks 40 -- "
-                f"{shlex.join(data.command)}",
+                f"kilter compare {base}--with {shlex.quote(arm)} -- {shlex.join(data.command)}",
             )
         )
     usual = f"sqlite:///{Path(request.state_dir).parent / 'studies.db'}"

@@ -144,7 +144,7 @@ def sentence(v: VerdictRecord, metric: Metric, arm: str, base: str) -> str:
     _, low, high = change(v, gain)
     return (
         f"Inconclusive: {arm} came out {comparative(v, metric, gain)} than {base} "
-        f"{proof(v, low, high)}; {_more(v)}."
+        f"{proof(v, low, high)}; {more_text(v)}."
     )
 
 
@@ -175,7 +175,7 @@ def _clause(v: VerdictRecord, metric: Metric) -> str:
     gain = change(v, True)[0] >= 0
     _, low, high = change(v, gain)
     told = f"{comparative(v, metric, gain)} {proof(v, low, high)}"
-    return f"came out {told}; {_more(v)}" if v.verdict == "inconclusive" else told
+    return f"came out {told}; {more_text(v)}" if v.verdict == "inconclusive" else told
 
 
 def guard_text(guard: Guard) -> str:
@@ -192,7 +192,8 @@ def _guard_clause(g: GuardRecord, metric: Metric) -> str:
     return f"{what} {'is open' if g.outcome == 'open' else g.outcome} ({ends})"
 
 
-def _more(v: VerdictRecord) -> str:
+def more_text(v: VerdictRecord) -> str:
+    """What it would take to end an inconclusive comparison."""
     if v.looks == 0:
         return f"{count(v.blocks, 'block')} {'is' if v.blocks == 1 else 'are'} not enough to tell"
     if v.more_blocks is None:

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilter_lab.blocks import dice, pair, palindrome
+from kilter_lab.blocks import dice, palindrome, passes
 
 
 @given(st.integers(1, 8), st.integers())
@@ -29,11 +30,12 @@ def test_two_arms_make_abba_or_baab_at_even_odds() -> None:
     assert 140 < tally[0, 1, 1, 0] < 260  # 6 standard deviations
 
 
-@given(st.integers(1, 5), st.integers())
-def test_pairs_are_balanced(pairs: int, seed: int) -> None:
-    order = pair(random.Random(seed), pairs)
-    assert Counter(order) == {0: pairs, 1: pairs}
-    assert all(set(order[i : i + 2]) == {0, 1} for i in range(0, len(order), 2))
+@given(st.integers(1, 8), st.integers(1, 4), st.integers())
+def test_passes_are_whole_and_mirrored(arms: int, times: int, seed: int) -> None:
+    order = passes(arms, random.Random(seed), times)
+    assert Counter(order) == dict.fromkeys(range(arms), times)
+    rounds = [order[i : i + arms] for i in range(0, len(order), arms)]
+    assert all(one == other[::-1] for one, other in pairwise(rounds))
 
 
 def test_the_same_names_give_the_same_draws() -> None:

@@ -9,7 +9,7 @@ import pytest
 from simulation import request
 from synthetic import knobs
 
-from kilter_lab.effects import Coding, fit
+from kilter_lab.effects import Coding, Sample, fit
 from kilter_lab.screen import design
 from kilter_lab.space import NumberAxis, Point, Space, build
 
@@ -45,11 +45,25 @@ def truth(point: Point) -> float:
     return loss - gain - (0.05 if point["block.vda.scheduler"] == "kyber" else 0.0)
 
 
+def samples(points: list[Point], costs: list[float]) -> list[Sample]:
+    """Blocks of seven points and their baseline, each block with a level of its own."""
+    rng, found = random.Random(8), []
+    for block, i in enumerate(range(0, len(points), 7)):
+        level = rng.gauss(3, 0.5)
+        found.append(Sample(block, None, level))
+        found += [
+            Sample(block, p, level + c)
+            for p, c in zip(points[i : i + 7], costs[i : i + 7], strict=True)
+        ]
+    return found
+
+
 @pytest.mark.parametrize("noise", [1e-9, 0.03])
 def test_the_model_finds_the_best_of_every_knob(noise: float) -> None:
     rng = random.Random(3)
     points = design(SPACE, 60, rng)
-    model = fit(Coding(SPACE), points, [truth(p) + rng.gauss(0, noise) for p in points], noise)
+    costs = [truth(p) + rng.gauss(0, noise) for p in points]
+    model = fit(Coding(SPACE), samples(points, costs), noise)
     best = model.best(2.0)
     assert best["vm.swappiness"] == 200
     assert best["block.vda.scheduler"] == "kyber"
@@ -68,7 +82,8 @@ def test_without_an_effect_nothing_is_clear() -> None:
     clear = 0
     for _ in range(60):
         points = design(SPACE, 40, rng)
-        model = fit(Coding(SPACE), points, [rng.gauss(0, 0.04) for _ in points], 0.04)
+        costs = [rng.gauss(0, 0.04) for _ in points]
+        model = fit(Coding(SPACE), samples(points, costs), 0.04)
         clear += model.best(3.0) != SPACE.baseline()
     assert clear <= 14  # At 5 % a study: exceeded with probability 2e-6.
 

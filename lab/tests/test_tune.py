@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -88,8 +89,10 @@ def test_every_trial_ran_beside_the_baseline(asked: m.TuneRequest) -> None:
     on = Machine(gain, 1, keep_log=True)
     _, _, data = go(asked, on)
     for trial in data.trials[1:]:
-        arms = {r.arm for r in data.runs if r.phase == "search" and r.block == trial.number}
-        assert arms == {BASE, f"trial {trial.number}"} or not trial.settings
+        own = [r for r in data.runs if r.phase == "search" and r.arm == f"trial {trial.number}"]
+        beside = {r.arm for r in data.runs if r.phase == "search" and r.block == own[0].block}
+        assert BASE in beside
+        assert len(beside) <= 8
 
 
 def test_nothing_helps_is_an_ending(asked: m.TuneRequest) -> None:
@@ -114,7 +117,8 @@ def test_a_metric_where_more_is_better(asked: m.TuneRequest) -> None:
     _, out, data = go(change(asked, options=options(metrics=[rate, WALL])), on)
     assert data.ending == "better"
     assert data.winner == {AUTOGROUP: "0"}
-    assert [v.metric for v in data.confirmed] == ["requests", "wall"]
+    assert [v.metric for v in data.confirmed] == ["requests"]
+    assert [s.metric for s in data.shown] == ["wall"]
     assert data.confirmed[0].ratio == pytest.approx(1 / 0.85, abs=0.05)
     assert "% higher in requests than without" in out
     assert all(d.ratio > 0.5 for d in data.pruning)
@@ -196,7 +200,7 @@ def test_a_candidate_whose_metric_is_zero_is_a_failed_trial(asked: m.TuneRequest
 
 def test_a_baseline_that_stops_working_stops_the_study(asked: m.TuneRequest) -> None:
     on = Machine(gain, 1)
-    on.fails = lambda s: m.Exited(9) if on.runs > 30 else None
+    on.fails = lambda s: m.Exited(9) if on.runs > 12 else None
     with pytest.raises(WorkloadError, match=r"no longer works with the base's settings.*exit 9"):
         go(asked, on)
     assert on.runs < 45
@@ -233,9 +237,9 @@ def test_a_tiny_budget_is_refused_with_a_better_one(asked: m.TuneRequest) -> Non
 
 def test_short_runs_are_repeated_within_a_trial(asked: m.TuneRequest) -> None:
     _, _, data = go(asked, Machine(gain, 1, seconds=0.01, overhead_s=0.001))
-    first = [r.arm for r in data.runs if r.phase == "search" and r.block == 1]
-    assert len(first) == 8
-    assert first.count(BASE) == 4
+    first = [r.arm for r in data.runs if r.phase == "search" and r.block == 0]
+    assert len(first) == 8 * 4
+    assert set(Counter(first).values()) == {4}
 
 
 def test_more_trials_go_on_with_an_ended_study(asked: m.TuneRequest) -> None:
@@ -251,7 +255,7 @@ def test_more_trials_go_on_with_an_ended_study(asked: m.TuneRequest) -> None:
 # Interruption
 
 
-@pytest.mark.parametrize("after", [0, 1, 5, 8, 21, 56, 60, 75, 90, 110])
+@pytest.mark.parametrize("after", [0, 1, 5, 8, 14, 21, 36, 45, 60, 75])
 def test_an_interrupted_study_goes_on(asked: m.TuneRequest, after: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         go(asked, Machine(gain, 1, stop_after=after))
@@ -260,7 +264,7 @@ def test_an_interrupted_study_goes_on(asked: m.TuneRequest, after: int) -> None:
     assert cut.confirmed == []
     _, _, whole = go(asked, Machine(gain, 2, start=5000.0))
     assert whole.ending == "better"
-    assert whole.winner == {AUTOGROUP: "0"}
+    assert whole.winner[AUTOGROUP] == "0"
     assert len(whole.trials) == 25
     assert whole.trials[: len(cut.trials)] == cut.trials
     kept = [r for r in cut.runs if r.phase in ("baseline", "search", "confirm")]
