@@ -10,6 +10,7 @@ import msgspec
 
 from kilter_lab.comparison import Comparison, Export, RawRun
 from kilter_lab.errors import LabError
+from kilter_lab.files import replace
 
 FIELDS = (
     "started",
@@ -32,12 +33,9 @@ def write_export(path: Path, comparison: Comparison, runs: list[RawRun]) -> None
         if path.suffix == ".csv"
         else msgspec.json.format(msgspec.json.encode(Export(comparison, runs)), indent=2).decode()
     )
-    part = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        replace(text.encode(), path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise LabError(f"--export {path}: {error.strerror}") from error
 
 

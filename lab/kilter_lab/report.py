@@ -11,7 +11,6 @@ import re
 import shlex
 import stat
 import sys
-import tempfile
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -33,6 +32,7 @@ from kilter_lab import (
     wording,
 )
 from kilter_lab.errors import LabError
+from kilter_lab.files import replace
 from kilter_lab.messages import ReportRequest
 from kilter_lab.study import StudyData
 
@@ -117,32 +117,12 @@ def write_bytes(content: bytes, path: Path) -> None:
         )
     try:
         if mode is None or stat.S_ISREG(mode):
-            _replace(content, path)
+            replace(content, path)
         else:
             path.write_bytes(content)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ReportError(f"cannot write the report to {path}: {reason}") from error
-
-
-def _replace(content: bytes, path: Path) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def _encoded(text: str) -> bytes:
