@@ -69,6 +69,8 @@ class Line(msgspec.Struct):
     """The profile without this line against the whole; None where it was not taken out alone."""
     together: bool
     """Whether it went together with all others that did not stand out."""
+    refused: str
+    """Why the profile does not run without this line; else empty."""
     estimate: float | None
     """Log change that the halves saw, and its standard error."""
     error: float | None
@@ -161,6 +163,10 @@ def measured_audit(auditor: Auditor) -> Audit:
     arms = [_without(auditor, whole, [line], f"without {line.knob}") for line in alone]
     if rest and len(rest) < len(request.lines):
         arms.append(_without(auditor, whole, rest, "without the rest"))
+    refused: dict[str, str] = {}
+    if arms and len(request.lines) > 1:
+        refused = failing(auditor, arms)
+        arms = [arm for arm in arms if arm.label not in refused]
     if arms and len(request.lines) > 1:
         auditor.console.note(f"{request.profile} without one line at a time")
         second = auditor.compare(whole, arms, 1.0, seed + 1)
@@ -168,7 +174,7 @@ def measured_audit(auditor: Auditor) -> Audit:
     return Audit(
         profile=request.profile,
         whole=first.arms[0],
-        lines=[_line(line, singles, rest, seen, first.arms[0]) for line in request.lines],
+        lines=[_line(line, singles, rest, seen, first.arms[0], refused) for line in request.lines],
         rest=singles.get("without the rest"),
         interactions=seen.interactions if seen else [],
         left_out=request.left_out,
@@ -182,6 +188,13 @@ def measured_audit(auditor: Auditor) -> Audit:
 def _without(auditor: Auditor, whole: Arm, lines: Sequence[AuditLine], label: str) -> Arm:
     gone = {line.knob for line in lines}
     return Arm(label, whole.command, {k: v for k, v in whole.settings.items() if k not in gone})
+
+
+def failing(auditor: Auditor, arms: Sequence[Arm]) -> dict[str, str]:
+    """Arms that do not even run, with the reason: some lines need each other."""
+    auditor.bench.on_run = lambda _: None
+    block = auditor.bench.block(arms, list(range(len(arms))))
+    return {arms[o.arm].label: o.outcome for o in block if o.outcome != OK}
 
 
 def halves(auditor: Auditor) -> Halves:
@@ -241,6 +254,7 @@ def _line(
     rest: Sequence[AuditLine],
     seen: Halves | None,
     whole: ArmResult,
+    refused: dict[str, str],
 ) -> Line:
     own = singles.get(f"without {line.knob}")
     together = line in rest
@@ -260,6 +274,7 @@ def _line(
         role=role,
         verdict=own.verdicts[0] if own else None,
         together=together,
+        refused=refused.get(f"without {line.knob}", ""),
         estimate=known.log_change if known else None,
         error=known.error if known else None,
     )

@@ -59,6 +59,8 @@ def _table(found: Audit) -> list[Text]:
 def _effect(line: Line) -> str:
     if line.verdict is not None:
         return f"{gain_text(line.verdict)}, taken out alone"
+    if line.refused:
+        return f"cannot be taken out: {line.refused}"
     if line.estimate is None or line.error is None or not math.isfinite(line.error):
         return ""
     gain, error = -100 * math.expm1(line.estimate), 100 * line.error

@@ -122,6 +122,18 @@ def test_lines_that_need_each_other_are_an_error() -> None:
         run(request(max_runs=200), on)
 
 
+def test_a_line_that_another_needs_stays_and_says_so() -> None:
+    on = machine({"k.0": -0.1, "k.1": -0.1})
+    on.refuses = lambda s: "k.1 needs k.0" if "k.1" in s and "k.0" not in s else None
+    asked = request(2)
+    found = roles(asked, on)
+    assert found["k.0"] == "open"
+    assert found["k.1"] == "carries"
+    asked.context.json = False
+    _, out, _ = run(asked, on)
+    assert "cannot be taken out: refused: k.1 needs k.0" in out
+
+
 def test_no_line_is_called_when_none_does_anything() -> None:
     """Four of forty audits of idle profiles may call a line by chance; most call none."""
     wrong = 0
