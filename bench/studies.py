@@ -29,6 +29,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 LAB = Path(__file__).resolve().parent.parent / "lab"
 sys.path[:0] = [str(LAB), str(LAB / "tests")]
 
+from kilter_lab.planning import DEFAULT_TRIALS  # noqa: E402
 from planted import plant  # noqa: E402
 from simulation import Study, run_study, seed_script  # noqa: E402
 from synthetic import Noise, knobs  # noqa: E402
@@ -43,7 +44,7 @@ class Case:
     noise: float = 0.03
     kind: str = "normal"
     autocorrelation: float = 0.0
-    trials: int = 60
+    trials: int = DEFAULT_TRIALS
     share: float = 1.0
     """Part of the studies that this case gets."""
 

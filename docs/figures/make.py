@@ -304,7 +304,7 @@ def _read() -> list[dict[str, float]]:
 
 
 def simulate(studies: int, seed: int) -> None:
-    """Whole tunes of 60 trials over twelve knobs, of which up to three gain something."""
+    """Whole tunes of as many trials as by default; up to three of twelve knobs gain something."""
     rows = []
     for number in range(studies):
         row = _study(seed + number)
@@ -337,7 +337,7 @@ def _study(seed: int) -> tuple[int, str, str, str] | None:
     rng = random.Random(f"figure {seed}")
     gains = [rng.uniform(0.005, 0.05) for _ in range(rng.randint(0, 3))]
     response = plant(synthetic.knobs(), gains, rng)
-    asked = simulation.request(seed)
+    asked = simulation.request(seed, trials=None)
     machine = synthetic.Machine(response, seed, synthetic.Noise(NOISE))
     space, _ = build(asked)
     ledger = open_study(open_storage(asked.storage), asked, space)
