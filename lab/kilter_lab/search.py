@@ -1,10 +1,11 @@
 """The search: a balanced screening design, then draws from the model of what it taught.
 
-Trials run in blocks that share one baseline. The first part of the trials is a design in which
-every level of every knob occurs equally often. From then on every trial is the best combination
-under one draw from what the effects may be (Thompson sampling): knobs that are settled stay at
-their best, and runs go to those that are still open. At equal runs this finds planted effects far
-more often than one candidate after the other (``bench/evidence/landscapes.py``).
+Trials run in blocks that share one baseline. What earlier evidence suggests comes first, then a
+design in which every level of every knob occurs equally often. From then on one trial of a block
+is TPE's choice, and all others are the best combination under one draw each from what the effects
+may be (Thompson sampling): knobs that are settled stay at their best, and runs go to those that
+are still open. At equal runs this finds planted effects far more often than one candidate after
+the other (``bench/evidence/landscapes.py``).
 
 A trial that fails or runs out of time is a result: it is told as *pruned*, and to the model it
 costs more than any other.
@@ -19,7 +20,7 @@ from functools import partial
 
 from optuna.trial import FrozenTrial, TrialState
 
-from kilter_lab import stats
+from kilter_lab import prior, stats, tpe
 from kilter_lab.blocks import dice, passes
 from kilter_lab.console import Bar
 from kilter_lab.effects import Coding, Detail, Effects, Sample, fit
@@ -69,6 +70,7 @@ class Findings:
 def search(session: Session, plan: Plan) -> None:
     """Make trials until the budget's share is used."""
     screening = design(session.space, plan.screen, dice(session.head.seed, "screen"))
+    screening = [*prior.points(session), *screening]
     limit = trial_limit(session)
     expected = limit if session.budget.end is None else min(limit, plan.trials)
     with session.console.progress("search", expected, "trials") as bar:
@@ -124,8 +126,9 @@ def _proposals(
     points = [screening[n - 1] for n in numbers if n <= len(screening)]
     if len(points) < width:
         effects = model(session, plan, findings(session))
-        rest = numbers[len(points) :]
-        points += [effects.draw(dice(session.head.seed, "draw", n)) for n in rest]
+        suggested, *drawn = numbers[len(points) :]
+        points.append(tpe.suggestion(session, suggested))
+        points += [effects.draw(dice(session.head.seed, "draw", n)) for n in drawn]
     return points
 
 

@@ -207,6 +207,38 @@ def test_a_baseline_that_stops_working_stops_the_study(asked: m.TuneRequest) -> 
     assert load_study(asked.storage, "s").ending == "interrupted"
 
 
+# Earlier evidence
+
+
+def better(arm: dict[str, str], **changes: object) -> m.Evidence:
+    verdict = m.VerdictRecord("better", "wall", "min", 0.9, 0.88, 0.92, 0.95, 1.0, 10, 1.0, 0.9)
+    chosen: dict[str, object] = {
+        "when": "2026-01-01T00:00:00Z", "machine": "other", "kernel": "6.1.0", "boot_id": "b",
+        "command": ["work"], "arm": arm, "verdict": verdict, **changes,
+    }  # fmt: skip
+    return m.Evidence(**chosen)  # type: ignore[arg-type]
+
+
+def test_what_was_better_before_is_tried_first(asked: m.TuneRequest) -> None:
+    known = [
+        better({"vm.swappiness": "200"}),
+        better({AUTOGROUP: "0"}, machine=MACHINE.id, kernel=MACHINE.kernel),
+        better({"vm.swappiness": "0"}, command=["other"]),
+        better({"no.such_knob": "1"}),
+        better({"vm.swappiness": "100000"}),
+    ]
+    _, _, data = go(change(asked, evidence=known), Machine(gain, 1))
+    first = [t.settings for t in data.trials[1:4]]
+    assert first == [{AUTOGROUP: "0"}, {"vm.swappiness": "200"}, {"vm.swappiness": "0"}]
+    assert data.ending == "better"
+
+
+def test_evidence_never_makes_a_verdict(asked: m.TuneRequest) -> None:
+    known = [better({"vm.swappiness": "200"}, machine=MACHINE.id, command=asked.command)]
+    _, _, data = go(change(asked, evidence=known), Machine(lambda s: 0.05 * len(s), 1))
+    assert data.ending == "nothing-helps"
+
+
 # Budgets
 
 
