@@ -161,7 +161,9 @@ def _tell(
     study = session.ledger.sampled
     study.enqueue_trial(point)
     trial = study.ask(session.space.distributions())
-    trial.set_user_attr("settings", session.space.settings(point))
+    # The baseline is no settings at all, also where its point stands for a value out of range.
+    settings = {} if block is None else session.space.settings(point)
+    trial.set_user_attr("settings", settings)
     if block is not None:
         trial.set_user_attr("block", block)
     if cost is not None:

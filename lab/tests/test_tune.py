@@ -207,6 +207,18 @@ def test_a_baseline_that_stops_working_stops_the_study(asked: m.TuneRequest) -> 
     assert load_study(asked.storage, "s").ending == "interrupted"
 
 
+def test_a_current_value_outside_the_range_is_the_baseline_all_the_same(
+    asked: m.TuneRequest,
+) -> None:
+    """As a disk with 256 requests, of which at most 128 are searched."""
+    outside = knob("block.vda.nr_requests", "256", m.Linear(16, 128))
+    on = Machine(gain, 1, keep_log=True)
+    _, _, data = go(change(asked, knobs=[outside, *knobs()]), on)
+    assert data.trials[0].settings == {}
+    assert data.ending == "better"
+    assert data.winner == {AUTOGROUP: "0"}
+
+
 # Earlier evidence
 
 
