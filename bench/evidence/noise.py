@@ -12,7 +12,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -60,20 +60,24 @@ class Kind:
 
 
 def normal(cv: float) -> Draw:
-    return lambda rng, n: cv * rng.standard_normal(n)
+    return partial(_normal, cv)
+
+
+def _normal(cv: float, rng: np.random.Generator, n: int) -> Array:
+    return cv * rng.standard_normal(n)
 
 
 def autoregressive(rho: float) -> Draw:
     """Neighbouring runs resemble each other with this correlation."""
+    return partial(_autoregressive, rho)
 
-    def draw(rng: np.random.Generator, n: int) -> Array:
-        shocks = rng.standard_normal(n)
-        shocks[1:] *= math.sqrt(1 - rho * rho)
-        for i in range(1, n):
-            shocks[i] += rho * shocks[i - 1]
-        return CV * shocks
 
-    return draw
+def _autoregressive(rho: float, rng: np.random.Generator, n: int) -> Array:
+    shocks = rng.standard_normal(n)
+    shocks[1:] *= math.sqrt(1 - rho * rho)
+    for i in range(1, n):
+        shocks[i] += rho * shocks[i - 1]
+    return CV * shocks
 
 
 def tails(rng: np.random.Generator, n: int) -> Array:
@@ -105,12 +109,12 @@ def lasting_modes(rng: np.random.Generator, n: int) -> Array:
 
 def drift(over: int | None) -> Draw:
     """Slower by 20 % from the first run to the last, or to run ``over``, and level after it."""
+    return partial(_drift, over)
 
-    def draw(rng: np.random.Generator, n: int) -> Array:
-        span = max(1, min(n, over or n) - 1)
-        return CV * rng.standard_normal(n) + DRIFT * np.minimum(np.arange(n) / span, 1.0)
 
-    return draw
+def _drift(over: int | None, rng: np.random.Generator, n: int) -> Array:
+    span = max(1, min(n, over or n) - 1)
+    return CV * rng.standard_normal(n) + DRIFT * np.minimum(np.arange(n) / span, 1.0)
 
 
 @lru_cache(maxsize=32)

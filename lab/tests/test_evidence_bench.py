@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import pytest
 
@@ -40,6 +41,12 @@ def test_every_kind_is_a_stream_of_the_asked_length() -> None:
         assert len(stream) == 37
         assert (stream == kind.stream(1, 2, 37)).all()
         assert (stream != kind.stream(1, 3, 37)).any()
+
+
+def test_kinds_go_to_other_processes() -> None:
+    for kind in (*noise.kinds(), *noise.at_five_percent()):
+        sent = pickle.loads(pickle.dumps(kind))
+        assert (sent.stream(1, 2, 37) == kind.stream(1, 2, 37)).all()
 
 
 def test_recordings_are_scaled_for_power() -> None:
