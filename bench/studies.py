@@ -29,10 +29,11 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 LAB = Path(__file__).resolve().parent.parent / "lab"
 sys.path[:0] = [str(LAB), str(LAB / "tests")]
 
-from kilter_lab.planning import DEFAULT_TRIALS  # noqa: E402
 from planted import plant  # noqa: E402
 from simulation import Study, run_study, seed_script  # noqa: E402
 from synthetic import Noise, knobs  # noqa: E402
+
+from kilter_lab.planning import DEFAULT_TRIALS  # noqa: E402
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ LAB = HERE.parent.parent / "lab"
 sys.path[:0] = [str(HERE), str(LAB), str(LAB / "tests")]
 
 import detectors  # noqa: E402
+import landscapes  # noqa: E402
 import verdicts  # noqa: E402
 from tables import Effort, Section, rendered  # noqa: E402
 
@@ -34,6 +35,8 @@ SECTIONS: dict[str, Section] = {
     "warm-up": detectors.warm_up,
     "noise": detectors.noise_estimate,
     "doubts": detectors.patterns,
+    "pauses": landscapes.pauses,
+    "landscapes": landscapes.landscapes,
 }
 
 
