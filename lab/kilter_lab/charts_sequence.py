@@ -27,9 +27,9 @@ from kilter_lab.messages import VerdictRecord
 from kilter_lab.narrowing import block_logs
 from kilter_lab.report_numbers import (
     Point,
-    confirm_arms,
     deciding_verdicts,
     thinned,
+    told_arms,
     usable_looks,
 )
 from kilter_lab.report_text import (
@@ -69,7 +69,7 @@ def _chart(data: StudyData, verdict: VerdictRecord, number: int) -> Chart | None
     metric = known_metric(data, verdict.metric)
     name = short(metric_label(metric), 40)
     looks = [looks[i] for i in _spread_out(len(looks))]
-    runs = [run for _, arm in confirm_arms(data) for run in arm]
+    runs = [run for _, arm in told_arms(data) for run in arm]
     singles = [
         (float(place), math.expm1(log) * 100.0)
         for place, log in enumerate(block_logs(runs, verdict.metric), 1)

@@ -31,6 +31,8 @@ class Design(msgspec.Struct):
 
     winner: Settings
     blocks: int
+    others: list[Settings] = []
+    """Further members of a Pareto set, beside the winner in each block."""
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Confirmed:
     judged: Judged
     """Without verdicts where no block came through."""
     failed: int
-    """Runs of the winner that failed."""
+    """Runs of the candidate that failed."""
 
 
 def blocks_needed(gain: float, noise: float, question: Question) -> int:
@@ -52,30 +54,52 @@ def blocks_needed(gain: float, noise: float, question: Question) -> int:
     return max(USUAL, needed)
 
 
+def arm_name(member: int) -> str:
+    """What the blocks call a candidate: ``winner``, ``winner 2`` and so on."""
+    return WINNER if member == 0 else f"{WINNER} {member + 1}"
+
+
 def confirm(session: Session, winner: Settings, needed: int, runs: int) -> Confirmed:
     """Measure the winner on fresh blocks."""
+    (confirmed,) = confirm_all(session, [winner], needed, runs)
+    return confirmed
+
+
+def confirm_all(
+    session: Session, members: list[Settings], needed: int, runs: int
+) -> list[Confirmed]:
+    """Measure all candidates on the same fresh blocks; the error is shared among them."""
+    each = 2 * (1 + len(members))
     design = session.ledger.read("confirm", Design)
-    if design is None or design.winner != winner:
-        design = Design(winner, max(FEWEST_CONFIRM, min(needed, runs // 4)))
+    if design is None or [design.winner, *design.others] != members:
+        blocks_planned = max(FEWEST_CONFIRM, min(needed, runs // each))
+        design = Design(members[0], blocks_planned, members[1:])
         session.ledger.write("confirm", design)
     blocks: list[Block] = []
+    arms = {BASE: {}, **{arm_name(i): settings for i, settings in enumerate(members)}}
     with session.console.progress("confirm", design.blocks, "blocks") as bar:
         for index in range(design.blocks):
-            arms = {BASE: {}, WINNER: winner}
             recorded = session.recorded("confirm", index, arms)
-            if index >= 2 and not recorded and not session.fits(4):
+            if index >= 2 and not recorded and not session.fits(each):
                 break
             blocks.append(session.block("confirm", index, arms))
-            left = 4 * session.run_s() * (design.blocks - index - 1)
+            left = each * session.run_s() * (design.blocks - index - 1)
             bar.at(index + 1, f"{duration(left)} left")
-    failed = sum(r.arm == WINNER and r.outcome != OK for b in blocks for r in b.runs)
-    return Confirmed(blocks, design.blocks, judged(session, blocks, WINNER), failed)
+    return [
+        Confirmed(
+            blocks,
+            design.blocks,
+            judged(session, blocks, arm, len(members)),
+            sum(r.arm == arm and r.outcome != OK for b in blocks for r in b.runs),
+        )
+        for arm in list(arms)[1:]
+    ]
 
 
-def judged(session: Session, blocks: list[Block], arm: str) -> Judged:
+def judged(session: Session, blocks: list[Block], arm: str, arms: int) -> Judged:
     """Verdicts, guards and shown metrics by these blocks, looked at once.
 
-    Empty where no block came through.
+    ``arms``: candidates that share the error. Empty where no block came through.
     """
 
     def values(metric: str) -> list[Values]:
@@ -86,4 +110,4 @@ def judged(session: Session, blocks: list[Block], arm: str) -> Judged:
     if good == 0:
         return Judged([], [], [])
     head = session.head
-    return fixed_judge(head.question, head.metrics, 1, max(2, good)).judge(values)
+    return fixed_judge(head.question, head.metrics, arms, max(2, good)).judge(values)

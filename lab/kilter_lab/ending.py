@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from kilter_lab import stats, wording
 from kilter_lab.confirm import Confirmed
 from kilter_lab.judging import Judged
-from kilter_lab.ledger import Outcome, Plan
+from kilter_lab.ledger import Block, Outcome, Plan
 from kilter_lab.messages import Metric, VerdictRecord
 from kilter_lab.race import NORMAL_95, Raced
 from kilter_lab.session import BASE, Session, pair_values
@@ -98,11 +99,17 @@ def _told(session: Session, judged: Judged) -> str:
 
 def promise(session: Session, raced: Raced, given: float, variance: float) -> VerdictRecord:
     """The winner's effect by the runs that searched and raced, less what pruning gave away."""
-    metric = session.head.metrics[0]
     cost = raced.cost.shifted(given, NORMAL_95 * math.sqrt(variance))
+    return promised_record(session, session.head.metrics[0], cost, raced.blocks, raced.arm)
+
+
+def promised_record(
+    session: Session, metric: Metric, cost: stats.Interval, blocks: Sequence[Block], arm: str
+) -> VerdictRecord:
+    """A log cost as a record of its metric, with the medians of an arm's blocks."""
     if metric.direction == "max":
         cost = stats.Interval(-cost.mean, -cost.high, -cost.low, cost.n)
-    values = [pair_values(b.runs, BASE, raced.arm, metric.name) for b in raced.blocks]
+    values = [pair_values(b.runs, BASE, arm, metric.name) for b in blocks]
     good = [v for v in values if v is not None]
     return stats.record(
         metric.name,

@@ -29,7 +29,7 @@ from kilter_lab.messages import (
     VerdictRecord,
 )
 from kilter_lab.outcome import GuardRecord, Shown
-from kilter_lab.study import Dropped, Ending, Phase, Run, StudyKnob
+from kilter_lab.study import Dropped, Ending, FrontMember, Phase, Run, StudyKnob
 
 T = TypeVar("T")
 
@@ -103,6 +103,8 @@ class Outcome(msgspec.Struct):
     pruning: list[Dropped] = []
     profile: str = ""
     warnings: list[str] = []
+    front: list[FrontMember] = []
+    """Where several metrics decide."""
     budget: dict[str, float] = {}
     """The ``trials`` or ``budget_s`` that it was ended with."""
 

@@ -108,11 +108,15 @@ def trials_in(runs: int, repeats: int = 1) -> int:
     return blocks * WIDTH + max(0, rest - 1)
 
 
-def total_runs(trials: int, repeats: int = 1) -> int:
-    """Runs of a whole study of so many trials, at most."""
+def total_runs(trials: int, repeats: int = 1, objectives: int = 1) -> int:
+    """Runs of a whole study of so many trials, at most.
+
+    Several objectives take several candidates to the end, so what follows the search is longer.
+    """
     searched = search_runs(trials, repeats)
     before = CHECK_RUNS + NOISE_RUNS + searched
-    return max(before + LEAST_AFTER, math.ceil(before / SEARCH))
+    after = max(LEAST_AFTER, math.ceil(before / SEARCH) - before)
+    return before + after * objectives
 
 
 def race_runs(left: int) -> int:
@@ -120,9 +124,12 @@ def race_runs(left: int) -> int:
     return max(LEAST_RACE, int(RACE / (1 - SEARCH) * left))
 
 
-def prune_runs(left: int, confirming: int) -> int:
-    """Runs that pruning may make of those left after the race: what confirming leaves, or more."""
-    return max(int(PRUNE / (1 - SEARCH - RACE) * left), left - 4 * confirming)
+def prune_runs(left: int, confirming: int, arms: int = 2) -> int:
+    """Runs that pruning may make of those left after the race: what confirming leaves, or more.
+
+    ``confirming``: blocks of the confirmation, each of two runs of so many arms.
+    """
+    return max(int(PRUNE / (1 - SEARCH - RACE) * left), left - 2 * arms * confirming)
 
 
 def least_s(run_s: float) -> float:
@@ -130,11 +137,11 @@ def least_s(run_s: float) -> float:
     return search_runs(FEWEST_TRIALS) * run_s / SEARCH + (1 + NOISE_RUNS) * run_s
 
 
-def told(plan: Plan, left_s: float, knobs: int, seed: int) -> list[str]:
+def told(plan: Plan, left_s: float, knobs: int, seed: int, objectives: int = 1) -> list[str]:
     """The plan in two lines."""
     total = left_s
     if not math.isfinite(total):
-        total = total_runs(plan.trials, plan.repeats) * plan.run_s
+        total = total_runs(plan.trials, plan.repeats, objectives) * plan.run_s
     confirm = int((1 - SEARCH - RACE - PRUNE) * total / plan.run_s) // 4
     confirm = max(FEWEST_CONFIRM, min(MOST_CONFIRM, confirm))
     effect = math.expm1(stats.detectable(plan.noise, confirm)) * 100

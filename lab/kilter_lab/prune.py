@@ -62,6 +62,10 @@ class Pruning:
     """Log loss given away, as estimated."""
     variance: float = 0.0
     """Of that estimate."""
+    arm: str = WINNER
+    """What the blocks call the candidate."""
+    first: int = 0
+    """Number of the first block; another candidate's pruning has those before."""
     _bar: Bar = field(default_factory=lambda: Bar(None, None))
 
     def run(self) -> None:
@@ -98,44 +102,56 @@ class Pruning:
         if not rest or set(rest) >= set(self.settings):
             return False  # Repairing a pair brought them back, or nothing would be left.
         arm = f"without {', '.join(group)}"
-        costs: list[float] = []
+        made: list[Block] = []
         most = max(FEWEST, int(SHARE * self.runs) // 4)
-        while len(costs) < most and self._affordable_block():
+        while len(made) < most and self._affordable_block():
             block = self.session.block(
-                "prune", len(self.blocks), {WINNER: self.settings, arm: rest}
+                "prune", self.first + len(self.blocks), {self.arm: self.settings, arm: rest}
             )
             self.blocks.append(block)
             self.runs -= 4
             self._bar.at(len(self.blocks) * 4, f"{count(len(self.settings), 'knob')} left")
-            found = self.session.costs([block], WINNER, arm)
-            if not found:  # It does not even run without them.
+            if not self._costs([block], arm):  # It does not even run without them.
                 return False
-            costs += found
-            loss, error = self._weighed(group, costs)
-            if len(costs) >= FEWEST and abs(loss - self.allowance) > SURE * error:
+            made.append(block)
+            excess, error = self._excess(group, made, arm)
+            if len(made) >= FEWEST and abs(excess) > SURE * error:
                 break
-        if len(costs) < FEWEST:
+        if len(made) < FEWEST:
             return False
-        return self._decide(group, rest, costs)
+        return self._decide(group, rest, made, arm)
 
     def _affordable_block(self) -> bool:
         return self.runs >= 4 and self.session.fits(4)
 
-    def _decide(self, group: list[str], rest: Settings, costs: list[float]) -> bool:
-        loss, error = self._weighed(group, costs)
-        dropped = loss + SAFE * error <= self.allowance
-        interval = stats.t_interval(costs)
+    def _costs(self, blocks: list[Block], arm: str) -> list[float]:
+        return self.session.costs(blocks, self.arm, arm)
+
+    def _excess(self, group: list[str], blocks: list[Block], arm: str) -> tuple[float, float]:
+        """Loss without the group beyond what is allowed, and its standard deviation."""
+        loss, error = self._weighed(group, self._costs(blocks, arm))
+        return loss - self.allowance, error
+
+    def _decide(self, group: list[str], rest: Settings, blocks: list[Block], arm: str) -> bool:
+        excess, error = self._excess(group, blocks, arm)
+        dropped = excess + SAFE * error <= 0
+        interval = stats.t_interval(self._costs(blocks, arm))
         metric = self.session.head.metrics[0]
         if metric.direction == "max":
             interval = stats.Interval(-interval.mean, -interval.high, -interval.low, interval.n)
         told = stats.record(metric.name, metric.direction, interval, 0.0, 1.0, 1.0)
         self.decisions.append(Dropped(group, dropped, told.ratio, told.low, told.high, told.blocks))
         if dropped:
+            self._give(group, blocks, arm)
             self.settings = rest
-            self.allowance -= max(0.0, loss)
-            self.given += loss
-            self.variance += error**2
         return dropped
+
+    def _give(self, group: list[str], blocks: list[Block], arm: str) -> None:
+        """Count the loss of a group that goes."""
+        loss, error = self._weighed(group, self._costs(blocks, arm))
+        self.allowance -= max(0.0, loss)
+        self.given += loss
+        self.variance += error**2
 
     def _point_without(self, group: list[str]) -> Point:
         point = self.session.space.point(self.settings)

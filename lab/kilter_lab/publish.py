@@ -18,9 +18,12 @@ from kilter_lab.messages import (
     ProfileEvidence,
     ProfileValue,
     Settings,
+    VerdictRecord,
 )
 from kilter_lab.session import Session
 from kilter_lab.studies import study_data
+from kilter_lab.study import FrontMember
+from kilter_lab.wording import change, comparative, guard_text, metric_label
 
 
 def publish(session: Session, outcome: Outcome) -> None:
@@ -28,14 +31,19 @@ def publish(session: Session, outcome: Outcome) -> None:
     machine = session.bench.machine
     if machine is not None and outcome.confirmed:
         _evidence(session, outcome, machine)
-        if outcome.ending == "better":
-            _profile(session, outcome, machine)
-            session.ledger.write("outcome", outcome)
+        if outcome.front:
+            _profiles(session, outcome, machine)
+        elif outcome.ending == "better":
+            told = f"found by kilter tune for: {shlex.join(session.head.command)}"
+            name, verdict = session.ledger.name, outcome.confirmed[0]
+            outcome.profile = _profile(session, machine, name, outcome.winner, verdict, told)
+        session.ledger.write("outcome", outcome)
     _report(session)
 
 
 def _evidence(session: Session, outcome: Outcome, machine: Fingerprint) -> None:
-    when, arm = binary.now_text(), tested(session, outcome)
+    when, fixed = binary.now_text(), session.head.fixed
+    judged = [({**fixed, **m.settings}, m.verdicts) for m in outcome.front]
     evidence = [
         Evidence(
             when=when,
@@ -52,7 +60,8 @@ def _evidence(session: Session, outcome: Outcome, machine: Fingerprint) -> None:
             verdict=verdict,
             study=session.ledger.name,
         )
-        for verdict in outcome.confirmed
+        for arm, verdicts in judged or [(tested(session, outcome), outcome.confirmed)]
+        for verdict in verdicts
     ]
     try:
         binary.record_evidence(session.request.context, evidence)
@@ -67,20 +76,62 @@ def tested(session: Session, outcome: Outcome) -> Settings:
     return {**session.head.fixed, **winner}
 
 
-def _profile(session: Session, outcome: Outcome, machine: Fingerprint) -> None:
+def _profiles(session: Session, outcome: Outcome, machine: Fingerprint) -> None:
+    """The first better member under the study's name, other ones and trade-offs numbered."""
+    study, number = session.ledger.name, 2
+    for member in outcome.front:
+        if not member.belongs:
+            continue
+        name = study
+        if outcome.profile or member.conclusion != "better":
+            name, number = f"{study}-{number}", number + 1
+        verdict = next(v for v in member.verdicts if v.verdict == "better")
+        told = member_summary(session, member)
+        member.profile = _profile(session, machine, name, member.settings, verdict, told)
+        if name == study:
+            outcome.profile = member.profile
+
+
+def member_summary(session: Session, member: FrontMember) -> str:
+    """A profile's line: what it was found for, and of a trade-off at what price."""
+    command = shlex.join(session.head.command)
+    if member.conclusion != "trade-off":
+        return f"found by kilter tune for: {command}"
+    metrics = {m.name: m for m in session.head.metrics}
+    parts = [
+        comparative(v, metrics[v.metric], change(v, True)[0] >= 0)
+        for v in member.verdicts
+        if v.verdict in ("better", "worse")
+    ]
+    parts += [
+        f"guard {metric_label(metrics[g.guard.metric])} {guard_text(g.guard)} broken"
+        for g in member.guards
+        if g.outcome == "broken"
+    ]
+    return f"a trade-off found by kilter tune ({', '.join(parts)}) for: {command}"
+
+
+def _profile(
+    session: Session,
+    machine: Fingerprint,
+    name: str,
+    settings: Settings,
+    verdict: VerdictRecord,
+    summary: str,
+) -> str:
+    """Save a profile. Returns its name; empty where it could not be saved."""
     head = session.head
     knobs = {k.name: k for k in head.knobs}
     values = {
-        name: ProfileValue(value, "held in every run of the study")
-        for name, value in head.fixed.items()
+        held: ProfileValue(value, "held in every run of the study")
+        for held, value in head.fixed.items()
     }
-    for name, value in outcome.winner.items():
-        knob = knobs[name]
-        values[name] = ProfileValue(value, f"was {knob.before}: {knob.summary}")
-    verdict = outcome.confirmed[0]
+    for knob_name, value in settings.items():
+        knob = knobs[knob_name]
+        values[knob_name] = ProfileValue(value, f"was {knob.before}: {knob.summary}")
     profile = Profile(
-        name=session.ledger.name,
-        summary=f"found by kilter tune for: {shlex.join(head.command)}",
+        name=name,
+        summary=summary,
         set=values,
         evidence=ProfileEvidence(
             study=session.ledger.name,
@@ -94,9 +145,10 @@ def _profile(session: Session, outcome: Outcome, machine: Fingerprint) -> None:
     )
     try:
         binary.save_profile(session.request.context, profile)
-        outcome.profile = profile.name
     except LabError as error:
         session.console.warn(str(error))
+        return ""
+    return name
 
 
 def report_path(session: Session) -> Path:

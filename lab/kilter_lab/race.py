@@ -52,11 +52,16 @@ class Raced:
     @property
     def promising(self) -> bool:
         """Whether it probably gains anything at all."""
-        error = (self.cost.high - self.cost.low) / (2 * NORMAL_95)
-        return self.cost.mean + t_quantile(PROMISING, 100) * error < 0
+        return promising(self.cost)
 
 
 NORMAL_95 = 1.96
+
+
+def promising(cost: Interval) -> bool:
+    """Whether a cost with its 95 % interval is probably a gain."""
+    error = (cost.high - cost.low) / (2 * NORMAL_95)
+    return cost.mean + t_quantile(PROMISING, 100) * error < 0
 
 
 @dataclass
@@ -72,8 +77,18 @@ class Race:
 
     def run(self, runs: int) -> Raced | None:
         """Race within about so many runs; None where no candidate comes through."""
+        self.measure(runs)
+        return self._winner()
+
+    @property
+    def dropping(self) -> float:
+        """The error of a look's intervals."""
+        return DROPPING
+
+    def measure(self, runs: int) -> None:
+        """Make blocks, and drop candidates as they lose."""
         most = max(FEWEST, min(MOST, runs // (2 * (len(self.entered) + 1))))
-        looks = sequential.design(DROPPING, most, min(most, FEWEST + 1))
+        looks = sequential.design(self.dropping, most, min(most, FEWEST + 1))
         with self.session.console.progress("race", most, "blocks") as bar:
             while len(self.blocks) < most and self._goes_on(runs):
                 bar.at(len(self.blocks), f"{count(len(self.entered), 'candidate')} left")
@@ -82,7 +97,6 @@ class Race:
                 runs -= 2 * len(arms)
                 self._drop(looks)
         self._drop_failing()
-        return self._winner()
 
     def _goes_on(self, runs: int) -> bool:
         if len(self.blocks) < FEWEST:

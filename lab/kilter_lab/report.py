@@ -22,8 +22,10 @@ from markupsafe import Markup, escape
 
 from kilter_lab import (
     charts,
+    charts_front,
     charts_runs,
     charts_sequence,
+    report_front,
     report_numbers,
     report_tables,
     report_text,
@@ -53,6 +55,7 @@ def to_html(data: StudyData) -> str:
     facts = _facts(data)
     facts["charts"] = {
         "promise": charts.promise(data),
+        "front": charts_front.front(data),
         "sequences": charts_sequence.sequences(data),
         "trials": charts.trials(data),
         "arms": charts_runs.arms(data),
@@ -154,6 +157,7 @@ def _facts(data: StudyData) -> dict[str, Any]:
         "headline_label": report_verdict.label_of(data, won.metric) if won else "",
         "side_effects": report_verdict.side_effects(data),
         "beside": report_verdict.beside(data),
+        "front": report_front.rows(data),
         "metrics": report_verdict.metric_rows(data),
         "multiplicity": report_verdict.multiplicity(data),
         "values": report_view.value_rows(data),

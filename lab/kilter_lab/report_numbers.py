@@ -252,6 +252,12 @@ def confirm_arms(data: StudyData) -> list[tuple[str, list[Run]]]:
     return [(arm, sorted(runs, key=lambda run: run.at_s)) for arm, runs in ordered]
 
 
+def told_arms(data: StudyData) -> list[tuple[str, list[Run]]]:
+    """The baseline and the candidate that the verdicts are about, of all that were confirmed."""
+    told = (BASE, data.front[0].arm) if data.front else None
+    return [(arm, runs) for arm, runs in confirm_arms(data) if told is None or arm in told]
+
+
 def trend(data: StudyData) -> float | None:
     """Baseline's median in its last third over that in its first; needs nine runs."""
     sample = values(base_runs(data), deciding(data).name)

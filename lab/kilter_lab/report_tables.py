@@ -184,7 +184,9 @@ def arm_name(data: StudyData, arm: str) -> str:
     """An arm as readers know it; a winner is one only when fresh blocks say so."""
     if arm == BASE:
         return "baseline"
-    return "candidate" if arm == "winner" and not claims(data) else arm
+    member = next((m for m in data.front if m.arm == arm), None)
+    won = claims(data) if member is None else member.conclusion == "better"
+    return arm.replace("winner", "candidate") if arm.startswith("winner") and not won else arm
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from kilter_lab.report_numbers import (
     blind,
     claims,
     conclusion,
-    confirm_arms,
     deciding_verdicts,
     objectives,
     shown_metrics,
     spread,
+    told_arms,
 )
 from kilter_lab.report_text import (
     MISSING,
@@ -215,7 +215,7 @@ def _guard_row(data: StudyData, guard: GuardRecord) -> MetricRow:
     metric = known_metric(data, guard.guard.metric)
     medians = {
         arm: quantity(found.median, unit(metric))
-        for arm, runs in confirm_arms(data)
+        for arm, runs in told_arms(data)
         if (found := spread(runs, metric.name)) is not None
     }
     return MetricRow(
@@ -247,7 +247,7 @@ def _shown_row(data: StudyData, shown: Shown) -> MetricRow:
 
 
 def _blocks(data: StudyData, metric: str) -> str:
-    runs = [run for _, arm in confirm_arms(data) for run in arm]
+    runs = [run for _, arm in told_arms(data) for run in arm]
     return f"{len(block_logs(runs, metric)):,}"
 
 
@@ -300,10 +300,12 @@ def multiplicity(data: StudyData) -> str:
     if deciding == 1:
         text = f"One metric decides, and its interval has all of the error of {error}"
     else:
-        each = 100.0 - data.question.alpha * 100.0 / deciding
+        members = max(1, len(data.front))
+        each = 100.0 - data.question.alpha * 100.0 / (deciding * members)
+        among = f" of {members} candidates" if members > 1 else ""
         text = (
-            f"{deciding} metrics decide and share the error of {error} (Bonferroni), so that each "
-            f"interval is one of {each:.4g}\u00a0% and all of them hold together"
+            f"{deciding} metrics{among} decide and share the error of {error} (Bonferroni), so "
+            f"that each interval is one of {each:.4g}\u00a0% and all of them hold together"
         )
     if data.guards:
         text += "; guards need no share of it, as all of them have to hold at once"

@@ -26,7 +26,7 @@ from kilter_lab.console import Bar
 from kilter_lab.effects import Coding, Detail, Effects, Sample, fit
 from kilter_lab.ledger import Block, Plan
 from kilter_lab.measure import OK
-from kilter_lab.messages import Settings
+from kilter_lab.messages import Metric, Settings
 from kilter_lab.planning import DEFAULT_TRIALS, MOST_TRIALS, SEARCH, search_runs
 from kilter_lab.screen import design
 from kilter_lab.session import BASE, Session
@@ -125,11 +125,20 @@ def _proposals(
     numbers = range(first, first + width)
     points = [screening[n - 1] for n in numbers if n <= len(screening)]
     if len(points) < width:
-        effects = model(session, plan, findings(session))
+        models = drawn_from(session, plan)
         suggested, *drawn = numbers[len(points) :]
         points.append(tpe.suggestion(session, suggested))
-        points += [effects.draw(dice(session.head.seed, "draw", n)) for n in drawn]
+        points += [models[n % len(models)].draw(dice(session.head.seed, "draw", n)) for n in drawn]
     return points
+
+
+def drawn_from(session: Session, plan: Plan) -> list[Effects]:
+    """The models that trials are drawn from in turn: a single one where one metric decides."""
+    if session.head.question.objectives < 2:
+        return [model(session, plan, findings(session))]
+    from kilter_lab import objectives  # It is made of what is here.
+
+    return objectives.search_models(session, plan)
 
 
 def _cost(session: Session, block: Block, arm: str) -> tuple[float | None, str]:
@@ -137,7 +146,7 @@ def _cost(session: Session, block: Block, arm: str) -> tuple[float | None, str]:
     error = next((r.outcome for r in block.runs if r.arm == arm and r.outcome != OK), "")
     if error:
         return None, error
-    base, own = (_values(session, block, a) for a in (BASE, arm))
+    base, own = (_values(block, a, session.metric) for a in (BASE, arm))
     if not base:
         return None, ""
     stats.mean_log(base, session.metric)  # The baseline's own values must be positive.
@@ -147,12 +156,8 @@ def _cost(session: Session, block: Block, arm: str) -> tuple[float | None, str]:
         return None, str(problem)
 
 
-def _values(session: Session, block: Block, arm: str) -> list[float]:
-    return [
-        r.metrics[session.metric]
-        for r in block.runs
-        if r.arm == arm and session.metric in r.metrics
-    ]
+def _values(block: Block, arm: str, metric: str) -> list[float]:
+    return [r.metrics[metric] for r in block.runs if r.arm == arm and metric in r.metrics]
 
 
 def _tell(
@@ -178,20 +183,21 @@ def _tell(
     session.ledger.keep_trial()
 
 
-def findings(session: Session) -> Findings:
-    """All trials that ran."""
+def findings(session: Session, metric: Metric | None = None) -> Findings:
+    """All trials that ran, by the first deciding metric or by another one."""
     found = Findings()
     blocks = session.ledger.blocks()
     trials = [t for t in session.ledger.finished() if t.user_attrs.get("settings")]
-    worst = max([FAILED, *(t.value for t in trials if t.value is not None)])
+    costs = [_trial_cost(blocks, t, metric) for t in trials]
+    worst = max([FAILED, *(c for c in costs if c is not None)])
     levels: dict[int, float] = {}
-    for trial in trials:
+    for trial, known in zip(trials, costs, strict=True):
         index = int(trial.user_attrs["block"])
         if index not in levels:
-            levels[index] = _level(session, blocks["search", index])
+            levels[index] = _level(session, blocks["search", index], metric)
             found.samples.append(Sample(index, None, levels[index]))
-        failed = trial.state != TrialState.COMPLETE or trial.value is None
-        cost = worst if failed or trial.value is None else trial.value
+        failed = trial.state != TrialState.COMPLETE or known is None
+        cost = worst if failed or known is None else known
         point = session.space.repair(trial.params)
         found.points.append(point)
         found.costs.append(cost)
@@ -200,16 +206,42 @@ def findings(session: Session) -> Findings:
     return found
 
 
-def _level(session: Session, block: Block) -> float:
+def _trial_cost(
+    blocks: dict[tuple[str, int], Block], trial: FrozenTrial, metric: Metric | None
+) -> float | None:
+    """What was told of a trial, or its log cost by another metric; None where there is none."""
+    if metric is None or trial.value is None:
+        return trial.value
+    block, arm = blocks["search", int(trial.user_attrs["block"])], f"trial {trial.number}"
+    base, own = (_values(block, a, metric.name) for a in (BASE, arm))
+    if not base or not own:
+        return None
+    try:
+        return stats.toward_cost(stats.log_ratio(base, own, metric.name), metric.direction)
+    except stats.NotPositiveError:
+        return None
+
+
+def _level(session: Session, block: Block, metric: Metric | None) -> float:
     """The block's baseline on the scale of costs; 0 where it failed."""
-    base = _values(session, block, BASE)
-    direction = session.head.metrics[0].direction
-    return stats.toward_cost(stats.mean_log(base, session.metric), direction) if base else 0.0
+    chosen = metric or session.head.metrics[0]
+    base = _values(block, BASE, chosen.name)
+    if not base:
+        return 0.0
+    try:
+        return stats.toward_cost(stats.mean_log(base, chosen.name), chosen.direction)
+    except stats.NotPositiveError:
+        if metric is None:
+            raise
+        return 0.0
 
 
-def model(session: Session, plan: Plan, found: Findings) -> Effects:
-    """The effects by all trials so far."""
-    noise = plan.noise / math.sqrt(plan.repeats)
+def model(session: Session, plan: Plan, found: Findings, run_noise: float | None = None) -> Effects:
+    """The effects by all trials so far.
+
+    ``run_noise``: standard deviation of one run, log units; the first metric's by default.
+    """
+    noise = (plan.noise if run_noise is None else run_noise) / math.sqrt(plan.repeats)
     coding = Coding(session.space)
     effects = fit(coding, found.samples, noise)
     detail = _detail(effects)

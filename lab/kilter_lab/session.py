@@ -86,7 +86,7 @@ class Session:
         trials = planning.DEFAULT_TRIALS if self.request.trials is None else self.request.trials
         repeats = self.plan.repeats if self.plan else 1
         made = planning.CHECK_RUNS + self.ledger.runs_of(*before)
-        return max(0, planning.total_runs(trials, repeats) - made)
+        return max(0, planning.total_runs(trials, repeats, self.head.question.objectives) - made)
 
     # Blocks
 

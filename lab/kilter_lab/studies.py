@@ -64,6 +64,7 @@ def study_data(ledger: Ledger) -> StudyData:
         guards=outcome.guards,
         shown=outcome.shown,
         profile=outcome.profile,
+        front=outcome.front,
         seconds=ledger.seconds(),
         warnings=outcome.warnings,
         planned_blocks=planned_blocks(ledger),
@@ -99,7 +100,9 @@ def planned_blocks(ledger: Ledger) -> int:
 
 def sequences(ledger: Ledger) -> dict[str, list[Look]]:
     """How the intervals of the verdicts closed in, by metric."""
-    runs = [run for block in confirmation(ledger) for run in block.runs]
+    front = ledger.outcome.front
+    told = ("base", front[0].arm if front else "winner")
+    runs = [run for block in confirmation(ledger) for run in block.runs if run.arm in told]
     planned = planned_blocks(ledger)
     return {
         verdict.metric: narrowing(block_logs(runs, verdict.metric), verdict, planned)

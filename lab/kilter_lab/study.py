@@ -18,7 +18,7 @@ from kilter_lab.messages import (
     Settings,
     VerdictRecord,
 )
-from kilter_lab.outcome import GuardRecord, Shown
+from kilter_lab.outcome import Conclusion, GuardRecord, Shown
 
 Phase = Literal["baseline", "search", "race", "prune", "confirm"]
 Ending = Literal["better", "nothing-helps", "unconfirmed", "interrupted", "running"]
@@ -81,6 +81,34 @@ class Dropped(msgspec.Struct):
     blocks: int
 
 
+class FrontMember(msgspec.Struct):
+    """A candidate that no other one beat on every objective, as the confirmation judged it."""
+
+    arm: str
+    """What the runs call it: ``winner``, ``winner 2``, …"""
+    settings: Settings
+    """After pruning."""
+    conclusion: Conclusion
+    promised: list[VerdictRecord]
+    """By the runs that searched, one a deciding metric."""
+    verdicts: list[VerdictRecord]
+    """From fresh blocks, one a deciding metric; the error is shared among all members."""
+    guards: list[GuardRecord] = []
+    shown: list[Shown] = []
+    pruning: list[Dropped] = []
+    pruned: bool = True
+    """Whether runs sufficed to try it without its knobs."""
+    failed: int = 0
+    """Its runs that failed; it is then *worse*, whatever the others say."""
+    profile: str = ""
+    """Name of the saved profile, or empty."""
+
+    @property
+    def belongs(self) -> bool:
+        """Whether it is in the confirmed Pareto set: *better*, or a *trade-off*."""
+        return self.conclusion in ("better", "trade-off")
+
+
 class StudyData(msgspec.Struct):
     """A study, whole."""
 
@@ -121,6 +149,9 @@ class StudyData(msgspec.Struct):
     """All other metrics on these blocks."""
     planned_blocks: int = 0
     """Blocks that the confirmation was planned to have at most; 0 where nothing was planned."""
+    front: list[FrontMember] = []
+    """Where several metrics decide: all candidates of the confirmation, the one that ``winner``
+    and ``confirmed`` tell of first."""
     sequence: dict[str, list[Look]] = {}
     """By deciding metric: estimate and interval after each block of the confirmation. Where the
     verdict says one look, only the last one counts; the others are t intervals of their blocks."""

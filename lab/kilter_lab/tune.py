@@ -29,6 +29,7 @@ from kilter_lab.race import Raced, race
 from kilter_lab.runner import Runner
 from kilter_lab.search import candidates, findings, importance, model, search
 from kilter_lab.session import BASE, Budget, Session
+from kilter_lab.several import finish_several
 from kilter_lab.space import Space, build
 from kilter_lab.studies import study_data
 from kilter_lab.tune_text import show
@@ -170,6 +171,9 @@ def make_plan(session: Session) -> Plan:
         values = [r.metrics[session.metric] for r in block.runs if session.metric in r.metrics]
         for value in values:
             stats.mean_log([value], session.metric)
+        for metric in session.head.metrics[1 : session.head.question.objectives]:
+            others = [r.metrics[metric.name] for r in block.runs if metric.name in r.metrics]
+            stats.mean_log(others or [math.nan], metric.name)
         plan = planning.make(
             noise=stats.deviation([math.log(v) for v in values]),
             run_s=bench.seconds_a_run(),
@@ -181,7 +185,13 @@ def make_plan(session: Session) -> Plan:
         session.ledger.write("plan", plan)
     session.plan = plan
     session.bench.options = msgspec.structs.replace(session.bench.options, timeout_s=plan.timeout_s)
-    for line in planning.told(plan, session.left_s(), len(session.space.axes), session.head.seed):
+    for line in planning.told(
+        plan,
+        session.left_s(),
+        len(session.space.axes),
+        session.head.seed,
+        session.head.question.objectives,
+    ):
         session.console.note(line)
     return plan
 
@@ -195,6 +205,8 @@ def finish(session: Session, plan: Plan) -> Outcome:
         return outcome
     effects = model(session, plan, found)
     session.ledger.write("importance", importance(effects, found))
+    if session.head.question.objectives > 1:
+        return finish_several(session, plan, trials)
     size = planning.race_runs(session.runs_left("baseline", "search"))
     entered = candidates(session, effects, found)
     effects = effects.sparse()

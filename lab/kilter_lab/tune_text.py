@@ -8,11 +8,19 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
-from kilter_lab.compare_text import metric_rows, ratio_table
+from kilter_lab.compare_text import COLOURS, metric_rows, ratio_table
 from kilter_lab.console import Console
 from kilter_lab.messages import TuneRequest, VerdictRecord
 from kilter_lab.study import StudyData
-from kilter_lab.wording import change, count, duration, interval_text, percent, settings_text
+from kilter_lab.wording import (
+    change,
+    count,
+    duration,
+    interval_text,
+    metric_label,
+    percent,
+    settings_text,
+)
 
 STYLES = {"better": "bold green", "nothing-helps": "bold", "unconfirmed": "bold yellow"}
 
@@ -45,12 +53,31 @@ def lines(request: TuneRequest, data: StudyData) -> list[Text]:
         rows = metric_rows(data.confirmed, data.guards, data.shown, data.metrics)
         confidence = data.confirmed[0].confidence
         told += [*ratio_table([("confirmed", rows)], confidence, "baseline"), Text()]
+    if len(data.front) > 1:
+        told += [*front_table(data), Text()]
     told.append(Text(data.sentence, style=STYLES.get(data.ending, "bold")))
     if data.attempts > 1 and data.ending == "better":
         told.append(Text(attempts_text(data.attempts), style="yellow"))
     if data.promised is not None and data.confirmed:
         told.append(Text(promised_text(data.promised), style="dim"))
     return [*told, Text(), *next_steps(request, data)]
+
+
+def front_table(data: StudyData) -> list[Text]:
+    """The Pareto set, a line a member: conclusion, change and interval of each metric, settings."""
+    lines = [Text("Pareto set: change in percent and its interval", style="bold")]
+    for member in data.front:
+        line = Text("  ")
+        line.append(f"{member.conclusion.replace('-', ' '):<13}", COLOURS[member.conclusion])
+        for v in member.verdicts:
+            ends = interval_text((v.low - 1) * 100, (v.high - 1) * 100)
+            label = metric_label(next(m for m in data.metrics if m.name == v.metric))
+            line.append(f"  {label} {percent((v.ratio - 1) * 100)} ({ends})")
+        line.append(f"  {settings_text(member.settings)}")
+        if member.profile:
+            line.append(f"  [profile {member.profile}]", style="cyan")
+        lines.append(line)
+    return lines
 
 
 def values(data: StudyData) -> list[Text]:
