@@ -184,9 +184,10 @@ def arm_name(data: StudyData, arm: str) -> str:
     """An arm as readers know it; a winner is one only when fresh blocks say so."""
     if arm == BASE:
         return "baseline"
-    member = next((m for m in data.front if m.arm == arm), None)
-    won = claims(data) if member is None else member.conclusion == "better"
-    return arm.replace("winner", "candidate") if arm.startswith("winner") and not won else arm
+    if len(data.front) > 1:
+        places = {m.arm: place for place, m in enumerate(data.front, 1)}
+        return f"candidate {places[arm]}" if arm in places else arm
+    return "candidate" if arm == "winner" and not claims(data) else arm
 
 
 @dataclass(frozen=True)

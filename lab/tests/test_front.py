@@ -11,8 +11,8 @@ import pytest
 from simulation import request
 from synthetic import WALL, Machine, Noise, options
 
+from kilter_lab import binary, report
 from kilter_lab import messages as m
-from kilter_lab import report
 from kilter_lab.confirm import Design
 from kilter_lab.console import Console
 from kilter_lab.front import Member, front
@@ -94,6 +94,29 @@ def test_the_front_has_what_is_better_and_what_is_a_trade_off(asked: m.TuneReque
     confirm = [r for r in data.runs if r.phase == "confirm"]
     assert {r.arm for r in confirm} == {"base", *(x.arm for x in data.front)}
     assert len(data.sequence["latency"]) == data.confirmed[1].blocks - 1
+
+
+def test_profiles_and_evidence_are_of_every_member(
+    asked: m.TuneRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[m.Profile] = []
+    kept: list[m.Evidence] = []
+    monkeypatch.setattr(binary, "save_profile", lambda _, profile: saved.append(profile))
+    monkeypatch.setattr(binary, "record_evidence", lambda _, found: kept.extend(found))
+    _, data = go(asked, machine(1))
+    told = [x for x in data.front if x.belongs]
+    assert [p.name for p in saved] == ["s", *(f"s-{i}" for i in range(2, len(told) + 1))]
+    assert [x.profile for x in told] == [p.name for p in saved]
+    assert data.profile == "s"
+    for profile, found in zip(saved, told, strict=True):
+        assert {k: v.value for k, v in profile.set.items()} == found.settings
+        assert profile.evidence is not None
+        assert profile.evidence.verdict.verdict == "better"
+        traded = found.conclusion == "trade-off"
+        assert profile.summary.startswith("a trade-off" if traded else "found by kilter tune")
+    assert any("higher in latency" in p.summary for p in saved)
+    assert len(kept) == 2 * len(data.front)
+    assert [e.arm for e in kept[::2]] == [x.settings for x in data.front]
 
 
 def test_the_report_tells_every_member(asked: m.TuneRequest) -> None:
