@@ -162,10 +162,13 @@ def look_at_noise(request: CompareRequest, bench: Bench, console: Console) -> Pr
     if left_runs is not None:
         made = min(made, max(2, left_runs // 10))
     with console.progress("noise of the base", 1):
-        while made > 0:
+        while made > 0 and (not logs or len(logs) < preflight.MOST):
+            before = len(logs)
             found = bench.block([request.base], [0] * made)
             logs += [stats.mean_log([o.values[name]], name) for o in found if o.values]
             left_runs = None if left_runs is None else left_runs - made
+            if len(logs) == before:
+                break
             made = preflight.more_needed(logs, bench.seconds_a_run(), left_s or PATIENCE_S)
     if len(logs) < 2:
         raise WorkloadError(

@@ -18,7 +18,7 @@ from kilter_lab.ledger import Block
 from kilter_lab.messages import Settings
 from kilter_lab.race import DOUBT, NORMAL_95, weigh
 from kilter_lab.session import Session
-from kilter_lab.space import Point
+from kilter_lab.space import NumberAxis, Point
 from kilter_lab.study import Dropped
 from kilter_lab.wording import count
 
@@ -98,7 +98,7 @@ class Pruning:
         """Test the winner without a group of knobs; True if they went."""
         if not self._affordable():
             return False
-        rest = self.session.space.settings(self._point_without(group))
+        rest = self._settings_without(group)
         if not rest or set(rest) >= set(self.settings):
             return False  # Repairing a pair brought them back, or nothing would be left.
         arm = f"without {', '.join(group)}"
@@ -152,6 +152,21 @@ class Pruning:
         self.allowance -= max(0.0, loss)
         self.given += loss
         self.variance += error**2
+
+    def _settings_without(self, group: list[str]) -> Settings:
+        """The settings with a group's knobs left as they are.
+
+        No point stands for keeping a current value that lies out of the search range: such knobs
+        are taken out of the settings themselves.
+        """
+        rest = self.session.space.settings(self._point_without(group))
+        kept = set(self.settings) - set(group)
+        outside = {
+            axis.name
+            for axis in self.session.space.axes
+            if isinstance(axis, NumberAxis) and not axis.holds_current and axis.name not in kept
+        }
+        return {knob: value for knob, value in rest.items() if knob not in outside}
 
     def _point_without(self, group: list[str]) -> Point:
         point = self.session.space.point(self.settings)
