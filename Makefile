@@ -9,6 +9,9 @@ DEMO_PACKAGES := linux-perf
 TEST_PACKAGES := chromium linux-perf rt-tests strace stress-ng sudo sysbench
 BENCH_PACKAGES := hyperfine rt-tests strace tuned
 
+# Tests send signals: one that is ignored here (nohup, a shell's background) would never arrive.
+SIGNALS := env --default-signal=HUP,INT,QUIT,TERM
+
 SOURCES := $(shell git ls-files -co --exclude-standard Cargo.toml Cargo.lock crates catalog lab/kilter_lab pyproject.toml)
 
 .PHONY: help build demo test test-rust test-python bench clean packages-build packages-demo packages-test packages-bench need-root
@@ -68,13 +71,13 @@ test: packages-test $(VENV)/.kilter test-rust test-python
 test-rust:
 	cargo fmt --check
 	cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
-	cargo test --locked --workspace --quiet
+	$(SIGNALS) cargo test --locked --workspace --quiet
 
 test-python: $(VENV)/.kilter
 	$(BIN)/ruff check lab bench tests
 	$(BIN)/ruff format --check lab bench tests
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n 2 --dist loadgroup
+	$(SIGNALS) $(BIN)/pytest -q -n 2 --dist loadgroup
 
 bench: need-root packages-bench $(VENV)/.kilter
 	@bench/run.sh $(BIN)/kilter
