@@ -56,8 +56,6 @@ def lines(request: TuneRequest, data: StudyData) -> list[Text]:
     if len(data.front) > 1:
         told += [*front_table(data), Text()]
     told.append(Text(data.sentence, style=STYLES.get(data.ending, "bold")))
-    if data.attempts > 1 and data.ending == "better":
-        told.append(Text(attempts_text(data.attempts), style="yellow"))
     if data.promised is not None and data.confirmed:
         told.append(Text(promised_text(data.promised), style="dim"))
     return [*told, Text(), *next_steps(request, data)]
@@ -100,14 +98,6 @@ def promised_text(v: VerdictRecord) -> str:
     gain, low, high = change(v, True)
     ends = f" ({interval_text(low, high)})" if v.blocks > 1 else ""
     return f"The search had promised {percent(gain)} %{ends}; only fresh blocks count."
-
-
-def attempts_text(attempts: int) -> str:
-    """Why a gain found at a later attempt is worth less."""
-    return (
-        f"This is study {attempts} of this question on this machine: asked often enough, chance "
-        "alone wins one in twenty."
-    )
 
 
 def next_steps(request: TuneRequest, data: StudyData) -> list[Text]:
