@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ from kilter_lab.comparison import ArmResult, Comparison, Look, RawRun
 from kilter_lab.console import Bar, Console
 from kilter_lab.errors import LabError, WorkloadError
 from kilter_lab.export import write_export
-from kilter_lab.judging import Judge, Values, fixed_judge, judge_for
+from kilter_lab.judging import Judge, Judged, Values, fixed_judge, judge_for
 from kilter_lab.measure import OK, Bench, Observation, block_values
 from kilter_lab.messages import (
     Arm,
@@ -124,11 +125,11 @@ def measure(request: CompareRequest, bench: Bench, console: Console) -> tuple[Ju
                 break
             if len(measured.blocks) == 1:
                 _stop_if_hopeless(measured, request.options.metrics[0])
-            if judge.deciding.is_look(len(measured.blocks)):
-                open_arms = [i for i in open_arms if not _settled(judge, measured, i)]
+            seen = _look(judge, measured, open_arms)
+            open_arms = [i for i in open_arms if not seen[i].settled]
             left = bench.seconds_a_run() * 2 * (1 + len(open_arms))
             left *= judge.most - len(measured.blocks)
-            bar.at(len(measured.blocks), _progress_text(judge, measured, open_arms, left))
+            bar.at(len(measured.blocks), _progress_text([seen[i] for i in open_arms], left))
     return judge, measured
 
 
@@ -213,19 +214,17 @@ def _ticker(bar: Bar, done: int, per_block: int) -> Callable[[Observation], None
     return lambda _: bar.tick(done + next(position) / per_block)
 
 
-def _settled(judge: Judge, measured: Measured, arm: int) -> bool:
-    return judge.look(lambda metric: measured.good_blocks(arm, metric)).settled
+def _look(judge: Judge, measured: Measured, open_arms: list[int]) -> dict[int, Judged]:
+    """What the blocks say of each arm that is still open."""
+    return {i: judge.look(partial(measured.good_blocks, i)) for i in open_arms}
 
 
-def _progress_text(judge: Judge, measured: Measured, open_arms: list[int], left: float) -> str:
+def _progress_text(seen: list[Judged], left: float) -> str:
     """The first open arm's interval, closing in, and the time left at most."""
     text = f"at most {wording.duration(left)} left"
-    if not open_arms:
+    if not seen or not seen[0].verdicts or seen[0].verdicts[0].looks == 0:
         return text
-    seen = judge.look(lambda metric: measured.good_blocks(open_arms[0], metric))
-    if not seen.verdicts or seen.verdicts[0].looks == 0:
-        return text
-    _, low, high = wording.change(seen.verdicts[0], True)
+    _, low, high = wording.change(seen[0].verdicts[0], True)
     return f"gain {wording.interval_text(low, high)}, {text}"
 
 
@@ -281,7 +280,7 @@ def _arm_result(request: CompareRequest, judge: Judge, measured: Measured, index
 
 def sequence(judge: Judge, blocks: list[Values], metric: str) -> list[Look]:
     """The interval closing in: what each look saw of the first deciding metric."""
-    logs = [stats.log_ratio(base, arm, metric) for base, arm in blocks]
+    logs = stats.log_ratios(blocks, metric)
     intervals = [judge.deciding.interval(logs[:n]) for n in judge.deciding.looks if n <= len(logs)]
     return [
         Look(i.n, *(math.exp(x) for x in (i.mean, i.low, i.high)))

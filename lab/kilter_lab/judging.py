@@ -170,7 +170,7 @@ def _sharing(
 
 
 def _logs(metric: Metric, blocks: Sequence[Values]) -> list[float]:
-    return [stats.log_ratio(base, arm, metric.name) for base, arm in blocks]
+    return stats.log_ratios(blocks, metric.name)
 
 
 def _medians(blocks: Sequence[Values]) -> tuple[float, float]:

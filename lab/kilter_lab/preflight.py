@@ -42,9 +42,6 @@ FREEDOM = 0.6
 LIMIT = 2_500
 """Blocks beyond which a plan is no plan: 10,000 runs of two arms."""
 
-WIDENING = 1.35
-"""Width of a sequential design's last interval over Student's."""
-
 QUIET = 1e-4
 """Least deviation of a block that is believed: clocks and counters are no better."""
 
@@ -165,27 +162,16 @@ def prudence(runs: int) -> float:
 
 def detect_blocks(effect: float, noise: float, alpha: float) -> int | None:
     """Most blocks of a comparison that calls ``effect``; None beyond :data:`LIMIT`."""
-    blocks = sequential.blocks_for(effect, noise, alpha, LIMIT)
-    return None if blocks >= LIMIT else blocks
+    return _within_limit(sequential.blocks_for(effect, noise, alpha, LIMIT))
 
 
 def equal_blocks(region: float, noise: float, alpha: float) -> int | None:
-    """Most blocks until "no difference" is told where there is none; None beyond :data:`LIMIT`.
+    """Most blocks until "no difference" is told where there is none; None beyond :data:`LIMIT`."""
+    return _within_limit(sequential.blocks_for_equality(region, noise, alpha, LIMIT))
 
-    The last look's interval must lie inside the region wherever chance puts its middle, to either
-    side: hence the power's own two sides.
-    """
-    low, high = sequential.FEWEST, LIMIT
 
-    def shows(n: int) -> bool:
-        width = WIDENING * stats.t_quantile(1 - alpha / 2, n - 1)
-        sway = stats.t_quantile((1 + stats.POWER) / 2, n - 1)
-        return (width + sway) * noise / math.sqrt(n) <= region
-
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if shows(middle) else (middle + 1, high)
-    return None if low >= LIMIT else low
+def _within_limit(blocks: int) -> int | None:
+    return None if blocks >= LIMIT else blocks
 
 
 def told(found: Preflight, metric: str, question: Question) -> list[str]:

@@ -4,8 +4,10 @@ The log ratios of the blocks are looked at up to a number of blocks fixed before
 the interval is that of Student's t, only wider: wide enough that over all looks together it misses
 the truth with probability ``alpha``. These are the repeated confidence intervals of Jennison and
 Turnbull (*Group Sequential Methods*, 2000, chapter 9), so one may stop at any look for any reason
-and the interval holds. Their widths follow the family of Wang and Tsiatis (Biometrics 43, 1987),
-calibrated by simulation of the t statistics themselves (their chapter 4.4 calls for that where
+and the interval holds. Up to 50 blocks all looks have the same level, as Pocock's (Biometrika 64,
+1977), which calls clear effects soonest; beyond, levels tighten the earlier looks and spare the
+last ones, as in the family of Wang and Tsiatis (Biometrics 43, 1987). The level is calibrated by
+simulation of the t statistics themselves (Jennison and Turnbull's chapter 4.4 calls for that where
 the variance is estimated from a few observations).
 
 What makes this hold on real machines is the order of the runs. In a block ABBA or BAAB is chosen
@@ -14,9 +16,9 @@ noise does: tails, drift, runs that resemble their neighbours.
 
 Stopping at a large value makes that value too large on average. The estimate is therefore not the
 mean but one adjusted for the stop by the stage-wise order (the same book, chapter 8): the effect
-for which a result at least as extreme, or an earlier stop, is as likely as not. The noise is taken
-from the same few blocks, so it errs to the small side: by at most 0.4 points at 5 % noise, where
-the plain mean is up to 0.5 points too large (``bench/evidence``).
+for which a result at least as extreme, or an earlier stop, is as likely as not. The same few
+blocks tell the noise, and a comparison stops where they happen to lie close together; the estimate
+allows for that too.
 """
 
 from __future__ import annotations
@@ -34,24 +36,28 @@ from kilter_lab import stats
 from kilter_lab.stats import Interval, deviation
 
 Array = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
-FEWEST = 4
+FEWEST = 5
 """Blocks before the first look: a variance from fewer means next to nothing."""
-
-SHAPE = 0.4
-"""Wang and Tsiatis' Δ: 0.5 (Pocock) stops early, 0 (O'Brien and Fleming) spares the last look."""
 
 EVERY = 50
 """Blocks up to which each is looked at; beyond, every two in a hundred."""
 
+SHAPE = 0.4
+"""Wang and Tsiatis' Δ beyond :data:`EVERY`: the less it is, the narrower are the last looks."""
+
 PATHS = 20_000
 """Simulated comparisons behind a calibration; its error is 3 % of ``alpha``."""
 
-INFLATION = 1.25
+INFLATION = 1.3
 """Blocks at the last look over those of a single look with the same power."""
 
 WIDENING = 1.35
 """Width of the last look's interval over Student's."""
+
+ALIKE = 20
+"""Simulated comparisons that ended like the one at hand, below which they tell nothing."""
 
 SEED = 1977
 """Of the calibration, so that the same question always has the same answer."""
@@ -144,13 +150,17 @@ def blocks_for(effect: float, noise: float, alpha: float, limit: int) -> int:
     return max(FEWEST, min(limit, math.ceil(INFLATION * single)))
 
 
-def blocks_for_equality(region: float, noise: float, alpha: float) -> int:
-    """Most blocks of a design that shows no difference within ± ``region`` where there is none."""
-    low, high = FEWEST, 10_000_000
+def blocks_for_equality(region: float, noise: float, alpha: float, limit: int) -> int:
+    """Most blocks of a design that shows no difference within ± ``region`` where there is none.
+
+    At most ``limit``. The last look's interval must lie inside the region wherever chance puts its
+    middle, to either side: hence the power's own two sides.
+    """
+    low, high = FEWEST, limit
 
     def shows(n: int) -> bool:
         width = WIDENING * stats.t_quantile(1 - alpha / 2, n - 1)
-        sway = stats.t_quantile((1 + stats.POWER) / 2, n - 1)  # Of the mean, to either side.
+        sway = stats.t_quantile((1 + stats.POWER) / 2, n - 1)
         return (width + sway) * noise / math.sqrt(n) <= region
 
     while low < high:
@@ -196,8 +206,8 @@ def _calibrated(alpha: float, looks: tuple[int, ...]) -> tuple[float, ...]:
     statistics = np.abs(means) * np.sqrt(n) / deviations
 
     def widths(level: float) -> Array:
-        """Student quantiles at the levels of a normal boundary that ends at this height."""
-        heights = level * (n / n[-1]) ** (SHAPE - 0.5)
+        """Student quantiles at the levels of a normal boundary that begins at this height."""
+        heights = level * np.maximum(n / EVERY, 1.0) ** (SHAPE - 0.5)
         return np.asarray(stdtrit(n - 1, ndtr(heights)))
 
     low, high = 1.0, 6.0
@@ -209,23 +219,34 @@ def _calibrated(alpha: float, looks: tuple[int, ...]) -> tuple[float, ...]:
 
 
 def _median_unbiased(looks: tuple[int, ...], widths: tuple[float, ...], observed: float) -> float:
-    """The mean, in standard deviations, whose stage-wise median is the one observed (≥ 0)."""
+    """The effect whose stage-wise median is the outcome observed (mean over deviation, ≥ 0).
+
+    In units of the observed deviation, freed from the stop as well: blocks that happen to lie
+    close together end a comparison early.
+    """
     means, deviations = _paths(looks)
     limits = np.asarray(widths) / np.sqrt(np.asarray(looks, dtype=float))
+    rows = np.arange(len(means))
 
-    def beyond(effect: float) -> float:
-        """Chance of an outcome at least as high in the stage-wise order."""
+    def outcomes(effect: float) -> tuple[Array, Bools, Bools]:
+        """Statistic at the last look; which had stopped above before it, and which had not."""
         t = (means + effect) / deviations
         up = t[:, :-1] > limits[:-1]
         stopped = up | (t[:, :-1] < -limits[:-1])
-        first = np.where(stopped.any(axis=1), stopped.argmax(axis=1), -1)
-        rows = np.arange(len(t))
-        early = (first >= 0) & up[rows, np.maximum(first, 0)]
-        last = (first < 0) & (t[:, -1] >= observed)
-        return float((early | last).mean())
+        return t[:, -1], up[rows, stopped.argmax(axis=1)], ~stopped.any(axis=1)
+
+    def beyond(effect: float) -> float:
+        """Chance of an outcome at least as high in the stage-wise order."""
+        last, up, still = outcomes(effect)
+        return float((up | (still & (last >= observed))).mean())
 
     low, high = -observed - 1.0, observed + 1.0
     while high - low > 1e-3 * max(observed, 0.1):
         middle = (low + high) / 2
         low, high = (low, middle) if beyond(middle) > 0.5 else (middle, high)
-    return (low + high) / 2
+    last, _, alike = outcomes(high)
+    if observed > limits[-1]:
+        alike &= last > limits[-1]
+    if alike.sum() < ALIKE:
+        return high
+    return high / float(np.median(deviations[alike, -1]))

@@ -67,6 +67,23 @@ def log_ratio(base: Sequence[float], arm: Sequence[float], metric: str = "value"
     return mean_log(arm, metric) - mean_log(base, metric)
 
 
+def log_ratios(
+    blocks: Sequence[tuple[Sequence[float], Sequence[float]]], metric: str = "value"
+) -> list[float]:
+    """The number of each block of (base values, arm values), all with as many runs an arm.
+
+    Called after every block with all blocks so far, so all are worked out at once.
+    """
+    if not blocks:
+        return []
+    values = np.array(blocks, dtype=float)
+    if not np.all((values > 0) & (values < math.inf)):
+        return [log_ratio(base, arm, metric) for base, arm in blocks]  # Raises at the bad one.
+    means = np.log(values).mean(axis=2)
+    found: list[float] = (means[:, 1] - means[:, 0]).tolist()
+    return found
+
+
 def toward_cost(ratio_log: float, direction: Direction) -> float:
     """A log ratio turned so that less is better."""
     return ratio_log if direction == "min" else -ratio_log
@@ -127,7 +144,7 @@ def verdict(
     """
     if not blocks:
         raise ValueError("no blocks")
-    logs = [log_ratio(base, arm, metric) for base, arm in blocks]
+    logs = log_ratios(blocks, metric)
     interval = t_interval(logs)
     return record(
         metric,

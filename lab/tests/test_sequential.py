@@ -56,8 +56,9 @@ def test_the_estimate_has_no_winners_curse() -> None:
     ended = stopped(plan, 0.6, 3)[:500]
     means = [plan.interval(logs).mean for logs in ended]
     estimates = [plan.estimate(logs) for logs in ended]
-    assert np.mean(means) > 0.65  # The naive mean is too large: the test would see a bias.
-    assert abs(np.mean(estimates) - 0.6) < 0.03
+    curse = np.mean(means) - 0.6
+    assert curse > 0.05  # The plain mean is too large: the test would see a bias.
+    assert abs(np.mean(estimates) - 0.6) < 0.7 * curse  # Skewed, so its mean is not its median.
     assert 0.44 < np.mean(np.array(estimates) > 0.6) < 0.56
 
 
@@ -79,7 +80,7 @@ def test_a_plan_has_the_power_that_it_is_made_for() -> None:
 
 def test_a_plan_shows_equality_where_it_is_made_for_it() -> None:
     region, noise = stats.region_log(2.0), 0.02
-    most = sequential.blocks_for_equality(region, noise, 0.05)
+    most = sequential.blocks_for_equality(region, noise, 0.05, 10_000)
     plan = design(0.05, most)
     rng = np.random.default_rng(13)
     shown = 0
