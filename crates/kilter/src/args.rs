@@ -1,6 +1,7 @@
 //! From words on the command line to checked values.
 
 use crate::cli::{ConsentArgs, RunArgs};
+use crate::commands::bench::installed;
 use crate::fail::Failure;
 use crate::machine::{Machine, parse_settings};
 use crate::say;
@@ -95,13 +96,10 @@ pub fn run_options(args: &RunArgs) -> Result<RunOptions, Failure> {
     })
 }
 
-/// A workload of the catalog, with its placeholders filled and this binary in place of `kilter`.
+/// A workload of the catalog that can run here, with its placeholders filled and this binary in
+/// place of `kilter`.
 pub fn workload(machine: &Machine, name: &str) -> Result<Workload, Failure> {
-    let mut workload =
-        kilter_knobs::Catalog::workload(&machine.places, name).map_err(|error| match error {
-            kilter_knobs::CatalogError::Unknown(error) => Failure::from(error),
-            error => Failure::new(error),
-        })?;
+    let mut workload = kilter_knobs::Catalog::workload(&machine.places, name)?;
     for words in [
         &mut workload.command,
         &mut workload.prepare,
@@ -113,6 +111,16 @@ pub fn workload(machine: &Machine, name: &str) -> Result<Workload, Failure> {
         if let Some(first) = words.first_mut().filter(|first| *first == "kilter") {
             *first = this_binary()?;
         }
+    }
+    if !installed(&workload) {
+        return Err(Failure::new(format!(
+            "{name}: `{}` is not installed",
+            workload.command[0]
+        ))
+        .hint(format!("sudo apt install {}", workload.package)));
+    }
+    if workload.needs_root {
+        machine.need_root(&format!("the workload {name}"))?;
     }
     Ok(workload)
 }

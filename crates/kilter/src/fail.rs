@@ -25,8 +25,13 @@ impl Failure {
     }
 
     /// Adds the next command to type.
-    pub fn hint(mut self, hint: impl fmt::Display) -> Self {
-        self.hint = Some(hint.to_string());
+    pub fn hint(self, hint: impl fmt::Display) -> Self {
+        self.hint_if(Some(hint))
+    }
+
+    /// Adds the next command to type, where there is one.
+    fn hint_if(mut self, hint: Option<impl fmt::Display>) -> Self {
+        self.hint = hint.map(|hint| hint.to_string());
         self
     }
 
@@ -66,7 +71,6 @@ macro_rules! plain_failures {
 }
 
 plain_failures!(
-    kilter_knobs::CatalogError,
     kilter_knobs::ValueError,
     kilter_knobs::FileProblem,
     std::io::Error,
@@ -81,6 +85,15 @@ impl From<kilter_knobs::UnknownName> for Failure {
             _ => "kilter knobs list --all",
         };
         Failure::new(error).hint(list)
+    }
+}
+
+impl From<kilter_knobs::CatalogError> for Failure {
+    fn from(error: kilter_knobs::CatalogError) -> Self {
+        match error {
+            kilter_knobs::CatalogError::Unknown(error) => error.into(),
+            error => Failure::new(error),
+        }
     }
 }
 
@@ -109,11 +122,7 @@ impl From<kilter_knobs::PlanError> for Failure {
             }
             kilter_knobs::PlanError::Exclusive(..) => None,
         };
-        let failure = Failure::new(error);
-        match hint {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
+        Failure::new(error).hint_if(hint)
     }
 }
 
@@ -132,11 +141,7 @@ impl From<kilter_kernel::StoreError> for Failure {
             Io { .. } => format!("the journal cannot be used, so nothing was changed: {error}"),
             _ => error.to_string(),
         };
-        let failure = Failure::new(text);
-        match hint {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
+        Failure::new(text).hint_if(hint)
     }
 }
 

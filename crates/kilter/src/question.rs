@@ -12,14 +12,11 @@ const MOST: f64 = 1000.0;
 /// measured.
 pub fn question(
     precision: &PrecisionArgs,
-    decide: Option<&DecideArgs>,
+    decide: &DecideArgs,
     measured: &mut Measured,
 ) -> Result<Question, Failure> {
-    let (texts, required) = decide.map_or((&[][..], None), |decide| {
-        (decide.guard.as_slice(), decide.require)
-    });
     let mut guards: Vec<Guard> = Vec::new();
-    for text in texts {
+    for text in &decide.guard {
         let guard = guard(text, &mut measured.metrics)?;
         if guards.iter().any(|other| other.metric == guard.metric) {
             return Err(Failure::new(format!(
@@ -35,7 +32,7 @@ pub fn question(
         region_percent: percent("--region", &precision.region)?,
         objectives: measured.objectives,
         guards,
-        require_better: required == Some(Required::Better),
+        require_better: decide.require == Some(Required::Better),
     })
 }
 

@@ -46,7 +46,7 @@ pub struct PrecisionArgs {
 }
 
 /// What decides, and what else is looked at.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Verdicts")]
 pub struct DecideArgs {
     /// Measure and show this too, without deciding by it (repeatable; written as for `--metric`)
@@ -72,6 +72,21 @@ pub enum Required {
     Better,
 }
 
+/// What is run again and again, and how sure a verdict on it has to be.
+#[derive(Debug, Args)]
+pub struct WorkArgs {
+    /// Measure a workload of the catalog instead of a command
+    #[arg(long, value_name = "NAME", conflicts_with = "command")]
+    pub workload: Option<String>,
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// The command and its arguments
+    #[arg(last = true, value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<String>,
+    #[command(flatten)]
+    pub precision: PrecisionArgs,
+}
+
 /// `kilter compare`.
 #[derive(Debug, Args)]
 pub struct Compare {
@@ -82,10 +97,8 @@ pub struct Compare {
     #[arg(long, value_name = "ARM")]
     pub with: Vec<String>,
     /// Commands to compare, each one string; the first is the base
-    #[arg(value_name = "COMMAND", conflicts_with_all = ["with", "command"])]
+    #[arg(value_name = "COMMAND", conflicts_with_all = ["with", "workload", "command"])]
     pub commands: Vec<String>,
-    #[command(flatten)]
-    pub run: RunArgs,
     #[command(flatten)]
     pub consent: ConsentArgs,
     /// Make exactly N blocks and look once at the end
@@ -101,16 +114,10 @@ pub struct Compare {
     #[arg(long, value_name = "TIME")]
     pub budget: Option<String>,
     /// Write all runs to FILE (`.csv` or `.json`)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub export: Option<PathBuf>,
-    /// Measure a workload of the catalog instead of a command
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["commands", "command"])]
-    pub workload: Option<String>,
-    /// The command and its arguments
-    #[arg(last = true, value_hint = ValueHint::CommandWithArguments)]
-    pub command: Vec<String>,
     #[command(flatten)]
-    pub precision: PrecisionArgs,
+    pub work: WorkArgs,
     #[command(flatten)]
     pub decide: DecideArgs,
 }
@@ -140,18 +147,10 @@ pub struct Tune {
     #[arg(long, value_name = "URL")]
     pub storage: Option<String>,
     /// Where to write the HTML report; by default beside the study
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
     #[command(flatten)]
-    pub run: RunArgs,
-    /// Tune for a workload of the catalog instead of a command
-    #[arg(long, value_name = "NAME", conflicts_with = "command")]
-    pub workload: Option<String>,
-    /// The command and its arguments
-    #[arg(last = true, value_hint = ValueHint::CommandWithArguments)]
-    pub command: Vec<String>,
-    #[command(flatten)]
-    pub precision: PrecisionArgs,
+    pub work: WorkArgs,
     #[command(flatten)]
     pub decide: DecideArgs,
 }
@@ -162,8 +161,6 @@ pub struct Audit {
     /// The profile's name
     pub profile: String,
     #[command(flatten)]
-    pub run: RunArgs,
-    #[command(flatten)]
     pub consent: ConsentArgs,
     /// Make at most N runs in all; 400 without --budget
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(8..=10_000_000))]
@@ -171,20 +168,16 @@ pub struct Audit {
     /// End after this long (`30m`)
     #[arg(long, value_name = "TIME")]
     pub budget: Option<String>,
-    /// Audit with a workload of the catalog instead of a command
-    #[arg(long, value_name = "NAME", conflicts_with = "command")]
-    pub workload: Option<String>,
-    /// The command and its arguments
-    #[arg(last = true, value_hint = ValueHint::CommandWithArguments)]
-    pub command: Vec<String>,
     #[command(flatten)]
-    pub precision: PrecisionArgs,
+    pub work: WorkArgs,
     #[command(flatten)]
     pub decide: DecideArgs,
 }
 
 /// `kilter selftest`.
 #[derive(Debug, Args)]
+#[command(mut_arg("workload", |workload| workload
+    .help("Measure a workload of the catalog; `messaging` where no command is given")))]
 pub struct Selftest {
     /// Runs to make, from 40; all comparisons are made of them
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(40..=1_000_000))]
@@ -193,15 +186,7 @@ pub struct Selftest {
     #[arg(long, value_name = "TIME")]
     pub budget: Option<String>,
     #[command(flatten)]
-    pub run: RunArgs,
-    /// Run a workload of the catalog; `messaging` where no command is given
-    #[arg(long, value_name = "NAME", conflicts_with = "command")]
-    pub workload: Option<String>,
-    /// The command and its arguments
-    #[arg(last = true, value_hint = ValueHint::CommandWithArguments)]
-    pub command: Vec<String>,
-    #[command(flatten)]
-    pub precision: PrecisionArgs,
+    pub work: WorkArgs,
 }
 
 /// `kilter report`.
@@ -213,7 +198,7 @@ pub struct Report {
     #[arg(long, value_enum, default_value_t = ReportFormat::Html)]
     pub format: ReportFormat,
     /// File to write; by default standard output, or STUDY.html for html on a terminal
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     /// Optuna storage of the studies
     #[arg(long, value_name = "URL")]

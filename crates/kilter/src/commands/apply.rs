@@ -92,17 +92,6 @@ pub fn begin(
     name: &str,
     owner: Option<Owner>,
     transaction: &Transaction,
-) -> Result<Begun, Failure> {
-    Ok(begin_layer(machine, lock, name, owner, transaction)?)
-}
-
-/// The same, for a caller to whom a refusal is an answer.
-pub fn begin_layer(
-    machine: &Machine,
-    lock: &Lock<'_>,
-    name: &str,
-    owner: Option<Owner>,
-    transaction: &Transaction,
 ) -> Result<Begun, LayerError> {
     lock.begin(&machine.kernel, name, &now(), owner, transaction)
 }

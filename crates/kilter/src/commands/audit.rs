@@ -1,7 +1,7 @@
 //! `kilter audit`: what of a profile carries its effect.
 
 use super::knobs::reason;
-use super::lab::{Asked, ask, asked, interpreter, warn_of_others, work};
+use super::lab::{asked, measure, work};
 use crate::args;
 use crate::cli::Audit;
 use crate::fail::{Failure, Outcome};
@@ -14,23 +14,8 @@ use kilter_knobs::{Consent, plan, profile_values, reason_for};
 /// Runs `kilter audit`.
 pub fn run(machine: &Machine, args: &Audit) -> Outcome {
     let (profile, values) = profile_values(&machine.places, &args.profile)?;
-    let work = work(
-        machine,
-        args.workload.as_deref(),
-        &args.command,
-        args.run.shell,
-    )?;
-    let Asked {
-        context,
-        options,
-        question,
-    } = asked(
-        machine,
-        &work,
-        &args.run,
-        &args.precision,
-        Some(&args.decide),
-    )?;
+    let work = work(machine, &args.work)?;
+    let asked = asked(machine, &work, &args.work, &args.decide)?;
     let settings: Settings = values
         .iter()
         .map(|(knob, value)| (knob.clone(), value.value.clone()))
@@ -50,9 +35,9 @@ pub fn run(machine: &Machine, args: &Audit) -> Outcome {
         return Err(nothing(&profile.name, &left_out));
     }
     let request = AuditRequest {
-        context,
-        options,
-        question,
+        context: asked.context,
+        options: asked.options,
+        question: asked.question,
         profile: profile.name,
         lines,
         left_out,
@@ -62,10 +47,7 @@ pub fn run(machine: &Machine, args: &Audit) -> Outcome {
         budget_s: args::budget(args.budget.as_deref())?,
     };
     machine.need_root("auditing a profile")?;
-    interpreter()?;
-    warn_of_others(machine);
-    machine.tell_leftovers();
-    ask(&LabRequest::Audit(Box::new(request)))
+    measure(machine, &LabRequest::Audit(Box::new(request)))
 }
 
 /// Knobs that change nothing here, with the reason.

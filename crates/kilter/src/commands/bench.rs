@@ -74,16 +74,6 @@ pub fn installed(workload: &Workload) -> bool {
 
 fn bench(machine: &Machine, name: &str, args: &Bench) -> Outcome {
     let workload = args::workload(machine, name)?;
-    if !installed(&workload) {
-        return Err(Failure::new(format!(
-            "{name}: `{}` is not installed",
-            workload.command[0]
-        ))
-        .hint(format!("sudo apt install {}", workload.package)));
-    }
-    if workload.needs_root {
-        machine.need_root(&format!("the workload {name}"))?;
-    }
     let mut session = Session::under(machine, &args.settings, args.as_root || workload.needs_root)?;
     let mut records = Vec::new();
     for number in 1..=args.runs {

@@ -1,6 +1,6 @@
 //! `kilter compare`: arms beside each other, until there is a verdict on each.
 
-use super::lab::{Asked, Work, absolute, ask, asked, warn_of_others, work};
+use super::lab::{Work, absolute, asked, measure, work};
 use crate::args;
 use crate::cli::Compare;
 use crate::fail::{Failure, Outcome};
@@ -22,21 +22,11 @@ pub fn run(machine: &Machine, args: &Compare) -> Outcome {
         }
         commands => arms_of_commands(machine, args, commands)?,
     };
-    let Asked {
-        context,
-        options,
-        question,
-    } = asked(
-        machine,
-        &work,
-        &args.run,
-        &args.precision,
-        Some(&args.decide),
-    )?;
+    let asked = asked(machine, &work, &args.work, &args.decide)?;
     let request = CompareRequest {
-        context,
-        options,
-        question,
+        context: asked.context,
+        options: asked.options,
+        question: asked.question,
         workload: work.workload,
         blocks: args.blocks,
         max_runs: max_runs(args.max_runs, 1 + arms.len())?,
@@ -49,9 +39,7 @@ pub fn run(machine: &Machine, args: &Compare) -> Outcome {
     if !request.old.is_empty() {
         machine.need_root("comparing settings")?;
     }
-    warn_of_others(machine);
-    machine.tell_leftovers();
-    ask(&LabRequest::Compare(request))
+    measure(machine, &LabRequest::Compare(request))
 }
 
 /// What is compared.
@@ -64,12 +52,7 @@ struct Arms {
 }
 
 fn arms_of_settings(machine: &Machine, args: &Compare) -> Result<Arms, Failure> {
-    let work = work(
-        machine,
-        args.workload.as_deref(),
-        &args.command,
-        args.run.shell,
-    )?;
+    let work = work(machine, &args.work)?;
     if args.with.is_empty() {
         return Err(Failure::new("nothing to compare with")
             .hint("kilter compare --with vm.swappiness=10 -- COMMAND"));
@@ -99,7 +82,7 @@ fn arms_of_commands(
     let arm = |text: &String| {
         Ok(Arm {
             label: text.clone(),
-            command: args::split(text, args.run.shell)?,
+            command: args::split(text, args.work.run.shell)?,
             ..settings.clone()
         })
     };

@@ -1,8 +1,7 @@
 //! What the commands share that ask the Python lab: a request, checked here, and how it is handed
 //! over.
 
-use crate::cli::{DecideArgs, PrecisionArgs, RunArgs};
-use crate::commands::bench::installed;
+use crate::cli::{DecideArgs, WorkArgs};
 use crate::commands::doctor::other_tuners;
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
@@ -45,6 +44,15 @@ pub fn ask(request: &LabRequest) -> Outcome {
     Err(Failure::new(format!("{}: {error}", python.display())))
 }
 
+/// Becomes the lab to measure this machine, after saying what could spoil the numbers.
+pub fn measure(machine: &Machine, request: &LabRequest) -> Outcome {
+    interpreter()?;
+    warn_of_others(machine);
+    machine.tell_leftovers();
+    ask(request)
+}
+
+/// How the lab reaches this binary, and what it is to make of its answers.
 pub fn context(machine: &Machine, as_root: bool, seed: Option<u64>) -> Result<LabContext, Failure> {
     let mut kilter = vec![args::this_binary()?];
     if !machine.is_real() {
@@ -72,7 +80,7 @@ fn fresh_seed() -> u64 {
     RandomState::new().hash_one(std::process::id()) & 0xffff_ffff
 }
 
-pub fn warn_of_others(machine: &Machine) {
+fn warn_of_others(machine: &Machine) {
     let others = other_tuners(machine);
     if !others.is_empty() {
         say::warning(format!(
@@ -102,29 +110,19 @@ pub struct Work {
 }
 
 /// The command after `--`, or a workload of the catalog, which brings its preparation and metrics.
-pub fn work(
-    machine: &Machine,
-    workload: Option<&str>,
-    words: &[String],
-    shell: bool,
-) -> Result<Work, Failure> {
-    let Some(name) = workload else {
-        return Ok(Work {
-            command: args::command(words, shell)?,
+pub fn work(machine: &Machine, args: &WorkArgs) -> Result<Work, Failure> {
+    match args.workload.as_deref() {
+        Some(name) => workload(machine, name),
+        None => Ok(Work {
+            command: args::command(&args.command, args.run.shell)?,
             ..Work::default()
-        });
-    };
+        }),
+    }
+}
+
+/// A workload of the catalog.
+pub fn workload(machine: &Machine, name: &str) -> Result<Work, Failure> {
     let workload = args::workload(machine, name)?;
-    if !installed(&workload) {
-        let program = &workload.command[0];
-        return Err(
-            Failure::new(format!("{name}: `{program}` is not installed"))
-                .hint(format!("sudo apt install {}", workload.package)),
-        );
-    }
-    if workload.needs_root {
-        machine.need_root(&format!("the workload {name}"))?;
-    }
     Ok(Work {
         command: workload.command,
         workload: workload.name,
@@ -150,12 +148,10 @@ pub struct Asked {
 pub fn asked(
     machine: &Machine,
     work: &Work,
-    run: &RunArgs,
-    precision: &PrecisionArgs,
-    decide: Option<&DecideArgs>,
+    WorkArgs { run, precision, .. }: &WorkArgs,
+    decide: &DecideArgs,
 ) -> Result<Asked, Failure> {
-    let also = decide.map_or(&[][..], |decide| decide.also.as_slice());
-    let mut measured = metrics::measured(&run.metric, also, &work.metrics)?;
+    let mut measured = metrics::measured(&run.metric, &decide.also, &work.metrics)?;
     let question = question::question(precision, decide, &mut measured)?;
     let mut options = args::run_options(run)?;
     if run.prepare.is_none() {

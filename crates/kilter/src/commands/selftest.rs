@@ -1,8 +1,8 @@
 //! `kilter selftest`: how often two equal arms are told apart on this machine.
 
-use super::lab::{Asked, ask, asked, warn_of_others, work};
+use super::lab::{asked, measure, work, workload};
 use crate::args;
-use crate::cli::Selftest;
+use crate::cli::{DecideArgs, Selftest};
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
 use kilter_api::{LabRequest, SelftestRequest};
@@ -12,30 +12,24 @@ const WORKLOAD: &str = "messaging";
 
 /// Runs `kilter selftest`.
 pub fn run(machine: &Machine, args: &Selftest) -> Outcome {
-    if let [_, second, ..] = args.run.metric.as_slice() {
+    if let [_, second, ..] = args.work.run.metric.as_slice() {
         return Err(Failure::new(format!(
             "--metric {second}: a self-test judges one metric, and it has one"
         )));
     }
-    let workload = match args.command.as_slice() {
-        [] => Some(args.workload.as_deref().unwrap_or(WORKLOAD)),
-        _ => None,
+    let nothing_named = args.work.workload.is_none() && args.work.command.is_empty();
+    let work = match nothing_named {
+        true => workload(machine, WORKLOAD)?,
+        false => work(machine, &args.work)?,
     };
-    let work = work(machine, workload, &args.command, args.run.shell)?;
-    let Asked {
-        context,
-        options,
-        question,
-    } = asked(machine, &work, &args.run, &args.precision, None)?;
+    let asked = asked(machine, &work, &args.work, &DecideArgs::default())?;
     let request = SelftestRequest {
-        context,
-        options,
-        question,
+        context: asked.context,
+        options: asked.options,
+        question: asked.question,
         command: work.command,
         runs: args.runs,
         budget_s: args::budget(args.budget.as_deref())?,
     };
-    warn_of_others(machine);
-    machine.tell_leftovers();
-    ask(&LabRequest::Selftest(request))
+    measure(machine, &LabRequest::Selftest(request))
 }

@@ -1,7 +1,7 @@
 //! The space of a search: which knobs, which ranges, what is held.
 
 use crate::cli::Tune;
-use crate::commands::apply::begin_layer;
+use crate::commands::apply::begin;
 use crate::fail::Failure;
 use crate::machine::{Machine, parse_settings};
 use crate::say;
@@ -361,7 +361,7 @@ fn takes(machine: &Machine, catalog: &Catalog, knob: &str, value: &str) -> Resul
         return Ok(true);
     };
     let lock = machine.lock()?;
-    match begin_layer(
+    match begin(
         machine,
         &lock,
         "run",

@@ -1,7 +1,7 @@
 //! `kilter tune`: a search for settings that make a command better.
 
 use super::evidence::known_of;
-use super::lab::{Asked, absolute, ask, asked, interpreter, storage, warn_of_others, work};
+use super::lab::{absolute, asked, interpreter, measure, storage, work};
 use super::space::{fit_to_kernel, space};
 use crate::args;
 use crate::cli::Tune;
@@ -15,23 +15,8 @@ const DEFAULT_BUDGET_S: f64 = 600.0;
 
 /// Runs `kilter tune`.
 pub fn run(machine: &Machine, args: &Tune) -> Outcome {
-    let work = work(
-        machine,
-        args.workload.as_deref(),
-        &args.command,
-        args.run.shell,
-    )?;
-    let Asked {
-        context,
-        options,
-        question,
-    } = asked(
-        machine,
-        &work,
-        &args.run,
-        &args.precision,
-        Some(&args.decide),
-    )?;
+    let work = work(machine, &args.work)?;
+    let asked = asked(machine, &work, &args.work, &args.decide)?;
     let space = space(machine, args)?;
     let budget_s = match args::budget(args.budget.as_deref())? {
         None if args.trials.is_none() => Some(DEFAULT_BUDGET_S),
@@ -39,9 +24,9 @@ pub fn run(machine: &Machine, args: &Tune) -> Outcome {
     };
     let state_dir = machine.places.studies();
     let mut request = TuneRequest {
-        context,
-        options,
-        question,
+        context: asked.context,
+        options: asked.options,
+        question: asked.question,
         study: study_name(args.study.as_deref(), &work.command)?,
         storage: storage(machine, args.storage.as_deref())?,
         state_dir: absolute(&state_dir)?,
@@ -61,9 +46,8 @@ pub fn run(machine: &Machine, args: &Tune) -> Outcome {
     interpreter()?;
     std::fs::create_dir_all(&state_dir)
         .map_err(|error| Failure::new(format!("{}: {error}", state_dir.display())))?;
-    warn_of_others(machine);
     fit_to_kernel(machine, &mut request.knobs)?;
-    ask(&LabRequest::Tune(Box::new(request)))
+    measure(machine, &LabRequest::Tune(Box::new(request)))
 }
 
 fn study_name(given: Option<&str>, command: &[String]) -> Result<String, Failure> {
