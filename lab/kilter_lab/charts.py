@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from kilter_lab import report_numbers as numbers
+from kilter_lab.charts_parts import THINNED, name_below, name_of, no_change, region_key, row_label
 from kilter_lab.charts_svg import (
-    BAND,
     BASE,
-    FONT,
-    INK,
     PAPER,
-    SOFT,
     WARN,
     WINNER,
     Chart,
@@ -34,13 +30,11 @@ from kilter_lab.report_text import (
     interval,
     percent,
     percent_of,
-    short,
     tick_percent,
     usable,
     wanted,
 )
 from kilter_lab.study import StudyData, better_is_lower
-from kilter_lab.wording import metric_label
 
 MOST_INTERVALS = 150
 """Trials above which their intervals are not drawn."""
@@ -59,22 +53,19 @@ def promise(data: StudyData) -> Chart | None:
     if not rows:
         return None
     metric = numbers.deciding(data)
-    name = short(metric_label(metric), 40)
+    name = name_of(metric)
     text = "; ".join(
         f"{label}: {percent(verdict.ratio)}, interval {interval(verdict.low, verdict.high)}"
         for label, verdict, _ in rows
     )
-    keys = [
-        Key("band", f"region of equivalence, ± {data.region_percent:g} %"),
-    ]
 
     def draw(figure: Figure, size: Size) -> None:
         made = axes(figure, size, left=18, right=18, top=8, bottom=46)
         _promise_axes(made, rows, data.region_percent, size)
-        made.set_xlabel(f"change of {name} ({wanted(metric.direction)})", color=SOFT, labelpad=6)
+        name_below(made, f"change of {name} ({wanted(metric.direction)})")
 
     title = f"Promised and confirmed change of {name}"
-    return chart("promise", title, text, keys, 62.0 + 62.0 * len(rows), draw)
+    return chart("promise", title, text, [region_key(data)], 62.0 + 62.0 * len(rows), draw)
 
 
 def _promise_axes(
@@ -82,26 +73,15 @@ def _promise_axes(
 ) -> None:
     made.set_ylim(len(rows) - 0.35, -0.75)
     made.set_yticks([])
-    if 0.0 < region < 1e6:
-        made.axvspan(-region, region, color=BAND, linewidth=0)
-    made.axvline(0.0, color=INK, linewidth=1.2)
+    no_change(made, "x", region)
     reach = [percent_of(verdict.ratio) for _, verdict, _ in rows]
     for place, (label, verdict, fresh) in enumerate(rows):
         reach.extend(_estimate_row(made, place, verdict, fresh))
-        words = f"{label}:  {percent(verdict.ratio)}"
-        made.annotate(
-            words,
-            (0.0, place - 0.36),
-            xycoords=("axes fraction", "data"),
-            color=INK,
-            fontsize=FONT + 0.5,
-            va="center",
-        )
+        row_label(made, place - 0.36, f"{label}:  {percent(verdict.ratio)}")
     low, high = min(*reach, -1.5 * min(region, 100.0)), max(*reach, 1.5 * min(region, 100.0))
     margin = 0.06 * (high - low) or 1.0
     made.set_xlim(low - margin, high + margin)
-    ticks(made, "x", 4 if size.narrow else 8)
-    made.xaxis.set_major_formatter(FuncFormatter(tick_percent))
+    ticks(made, "x", 4 if size.narrow else 8, tick_percent)
 
 
 def _estimate_row(made: Axes, place: int, verdict: VerdictRecord, fresh: bool) -> list[float]:
@@ -149,8 +129,7 @@ def trials(data: StudyData) -> Chart | None:
 
     def draw(figure: Figure, size: Size) -> None:
         made = axes(figure, size, left=52, right=10, top=10, bottom=46)
-        made.axhspan(-data.region_percent, data.region_percent, color=BAND, linewidth=0)
-        made.axhline(0.0, color=INK, linewidth=1.2)
+        no_change(made, "y", data.region_percent)
         for number, low, high in bars:
             made.plot([number, number], [low, high], color=BASE, linewidth=1.0, alpha=0.4)
         _trial_points(made, points, longer, bounds)
@@ -167,21 +146,20 @@ def trials(data: StudyData) -> Chart | None:
                 clip_on=False,
             )
         made.set_ylim(*bounds)
-        ticks(made, "y", 6)
+        ticks(made, "y", 6, tick_percent)
         ticks(made, "x", 5 if size.narrow else 10, whole=True)
-        made.yaxis.set_major_formatter(FuncFormatter(tick_percent))
         made.xaxis.grid(False)
-        made.set_xlabel("trial", color=SOFT, labelpad=6)
+        name_below(made, "trial")
 
     keys = [
         Key("hollow", "trial"),
         *([Key("base", "trial that was given more blocks")] if longer else []),
         Key("line", "best estimate so far"),
-        Key("band", f"region of equivalence, ± {data.region_percent:g} %"),
+        region_key(data),
     ]
     if failed:
         keys.append(Key("cross", "failed"))
-    name = short(metric_label(metric), 40)
+    name = name_of(metric)
     text = _trials_text(data, points, len(failed), beyond)
     title = f"Estimated change of {name} in each trial ({wanted(metric.direction)})"
     return chart("trials", title, text, keys, 320.0, draw)
@@ -197,7 +175,7 @@ def _trials_text(data: StudyData, points: list[Point], failed: int, beyond: int)
     if beyond:
         text += f" Beyond the scale: {count(beyond, 'trial')}, drawn as triangles at its edge."
     if len(points) > MOST_POINTS:
-        text += " Points are thinned; the lowest and highest of each stretch are kept."
+        text += THINNED
     elif len(points) > MOST_INTERVALS:
         text += " With so many trials, their intervals are left to the table."
     return text

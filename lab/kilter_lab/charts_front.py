@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from kilter_lab import report_numbers as numbers
+from kilter_lab.charts_parts import name_below, name_of
 from kilter_lab.charts_svg import (
     BASE,
     INK,
     PAPER,
-    SOFT,
     WINNER,
     Chart,
     Key,
@@ -21,9 +20,8 @@ from kilter_lab.charts_svg import (
 )
 from kilter_lab.messages import VerdictRecord
 from kilter_lab.report_tables import arm_name
-from kilter_lab.report_text import percent, percent_of, short, tick_percent, usable, wanted
+from kilter_lab.report_text import percent, percent_of, tick_percent, usable, wanted
 from kilter_lab.study import FrontMember, StudyData
-from kilter_lab.wording import metric_label
 
 Pair = tuple[VerdictRecord, VerdictRecord]
 
@@ -36,7 +34,7 @@ def front(data: StudyData) -> Chart | None:
     shown = [(m, p) for m in data.front if (p := _pair(m, [x.name for x in metrics])) is not None]
     if len(shown) < 2:
         return None
-    across, up = (short(metric_label(m), 40) for m in metrics)
+    across, up = (name_of(m) for m in metrics)
 
     def draw(figure: Figure, size: Size) -> None:
         made = axes(figure, size, left=60, right=24, top=14, bottom=46)
@@ -53,11 +51,9 @@ def front(data: StudyData) -> Chart | None:
             words = arm_name(data, member.arm)
             made.annotate(words, at, (6, 6), textcoords="offset points", color=INK)
         made.margins(0.15)
-        ticks(made, "x", 4 if size.narrow else 8)
-        ticks(made, "y", 6)
-        made.xaxis.set_major_formatter(FuncFormatter(tick_percent))
-        made.yaxis.set_major_formatter(FuncFormatter(tick_percent))
-        made.set_xlabel(f"change of {across} ({wanted(metrics[0].direction)})", color=SOFT)
+        ticks(made, "x", 4 if size.narrow else 8, tick_percent)
+        ticks(made, "y", 6, tick_percent)
+        name_below(made, f"change of {across} ({wanted(metrics[0].direction)})")
 
     text = "; ".join(
         f"{arm_name(data, member.arm)}: {percent(x.ratio)} in {across}, {percent(y.ratio)} in {up}"

@@ -6,12 +6,11 @@ import statistics
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from kilter_lab import report_numbers as numbers
+from kilter_lab.charts_parts import THINNED, name_below, name_of, row_label
 from kilter_lab.charts_svg import (
     BASE,
-    FONT,
     INK,
     PAPER,
     RULE,
@@ -30,7 +29,7 @@ from kilter_lab.report_numbers import MOST_POINTS, Point, thinned
 from kilter_lab.report_tables import CONFIRM_METRICS, arm_name
 from kilter_lab.report_text import count, duration, quantity, short, tick_number, wanted
 from kilter_lab.study import Run, StudyData
-from kilter_lab.wording import metric_label, unit
+from kilter_lab.wording import unit
 
 MOST_ARMS = 8
 FEWEST_RUNS = 3
@@ -57,7 +56,7 @@ def _arms_chart(data: StudyData, metric: Metric, number: int) -> Chart | None:
     ]
     if not rows:
         return None
-    name = short(metric_label(metric), 40)
+    name = name_of(metric)
     in_unit = f" ({short(unit(metric), 20)})" if unit(metric) else ""
 
     def draw(figure: Figure, size: Size) -> None:
@@ -68,9 +67,8 @@ def _arms_chart(data: StudyData, metric: Metric, number: int) -> Chart | None:
             _arm_row(made, place, colour, runs, metric)
             _arm_label(made, place, name_of_arm, runs, metric)
         made.margins(x=0.05)
-        ticks(made, "x", 4 if size.narrow else 9)
-        made.xaxis.set_major_formatter(FuncFormatter(tick_number))
-        made.set_xlabel(f"{name}{in_unit}, {wanted(metric.direction)}", color=SOFT, labelpad=6)
+        ticks(made, "x", 4 if size.narrow else 9, tick_number)
+        name_below(made, f"{name}{in_unit}, {wanted(metric.direction)}")
 
     text = "; ".join(_arm_words(arm, runs, metric) for arm, _, runs in rows)
     title = f"{name}: every run of the confirmation"
@@ -114,15 +112,8 @@ def _arm_label(made: Axes, row: int, arm: str, runs: list[Run], metric: Metric) 
     found = numbers.spread(runs, metric.name)
     if found is None:
         return
-    label = f"{short(arm, 28)}  ·  median {quantity(found.median, unit(metric))}"
-    made.annotate(
-        label,
-        (0.0, row - 0.4),
-        xycoords=("axes fraction", "data"),
-        color=INK,
-        fontsize=FONT + 0.5,
-        va="center",
-    )
+    middle = quantity(found.median, unit(metric))
+    row_label(made, row - 0.4, f"{short(arm, 28)}  ·  median {middle}")
 
 
 def _box(made: Axes, height: float, found: numbers.Spread, colour: str) -> None:
@@ -156,15 +147,14 @@ def drift(data: StudyData) -> Chart | None:
         for point, (_, share) in zip(points, steal, strict=True)
         if share > 100.0 * numbers.STEAL_MARK
     ]
-    name = short(metric_label(metric), 40)
+    name = name_of(metric)
     label = f"{name} ({short(unit(metric), 20)})" if unit(metric) else name
     below = 74.0 if any(share > 0.0 for _, share in steal) else 0.0
 
     def draw(figure: Figure, size: Size) -> None:
         made = axes(figure, size, left=56, right=10, top=24, bottom=46 + below)
         _drift_points(made, points, marked)
-        ticks(made, "y", 5)
-        made.yaxis.set_major_formatter(FuncFormatter(tick_number))
+        ticks(made, "y", 5, tick_number)
         _phase_lines(made, runs, scale, size)
         last = made
         if below:
@@ -174,7 +164,7 @@ def drift(data: StudyData) -> Chart | None:
             last.set_xlim(made.get_xlim())
         ticks(last, "x", 4 if size.narrow else 10)
         last.xaxis.grid(False)
-        last.set_xlabel(f"{time_unit} since the first run", color=SOFT, labelpad=6)
+        name_below(last, f"{time_unit} since the first run")
 
     keys = [Key("base", f"a run of the baseline: {label}"), Key("soft-line", "running median")]
     if marked:
@@ -193,7 +183,7 @@ def _drift_text(runs: list[Run], points: list[Point], marked: list[Point]) -> st
         f"{100.0 * numbers.STEAL_MARK:g} % of the CPUs."
     )
     if len(points) > MOST_POINTS:
-        text += " Points are thinned; the lowest and highest of each stretch are kept."
+        text += THINNED
     return text
 
 
@@ -257,6 +247,5 @@ def _steal_bars(made: Axes, steal: list[Point]) -> None:
     for moment, share in shown:
         made.plot([moment, moment], [0.0, share], color=WARN, linewidth=1.6)
     made.set_ylim(0.0, max(2.0 * 100.0 * numbers.STEAL_MARK, *(share for _, share in shown)))
-    ticks(made, "y", 2)
-    made.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+    ticks(made, "y", 2, lambda value, _: f"{value:g} %")
     made.annotate("steal", (0.0, 1.06), xycoords="axes fraction", color=SOFT, annotation_clip=False)

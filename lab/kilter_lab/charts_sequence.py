@@ -6,14 +6,11 @@ import math
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
+from kilter_lab.charts_parts import name_below, name_of, no_change, region_key
 from kilter_lab.charts_svg import (
-    BAND,
     BASE,
-    INK,
     PAPER,
-    SOFT,
     WINNER,
     Chart,
     Key,
@@ -37,14 +34,12 @@ from kilter_lab.report_text import (
     interval,
     percent,
     percent_of,
-    short,
     tick_percent,
     usable,
     wanted,
 )
 from kilter_lab.report_verdict import known_metric
 from kilter_lab.study import StudyData
-from kilter_lab.wording import metric_label
 
 MOST_CHARTS = 4
 SETTLED = 4
@@ -67,7 +62,7 @@ def _chart(data: StudyData, verdict: VerdictRecord, number: int) -> Chart | None
     if len(looks) < 2 or not usable(verdict.ratio):
         return None
     metric = known_metric(data, verdict.metric)
-    name = short(metric_label(metric), 40)
+    name = name_of(metric)
     looks = [looks[i] for i in _spread_out(len(looks))]
     runs = [run for _, arm in told_arms(data) for run in arm]
     singles = [
@@ -80,25 +75,22 @@ def _chart(data: StudyData, verdict: VerdictRecord, number: int) -> Chart | None
 
     def draw(figure: Figure, size: Size) -> None:
         made = axes(figure, size, left=56, right=14, top=10, bottom=46)
-        if 0.0 < data.region_percent < 1e6:
-            made.axhspan(-data.region_percent, data.region_percent, color=BAND, linewidth=0)
-        made.axhline(0.0, color=INK, linewidth=1.2)
+        no_change(made, "y", data.region_percent)
         _course(made, looks, thinned(singles), repeated=repeated)
         _final(made, *final)
         made.set_ylim(*_bounds(looks, singles, verdict, data.region_percent))
         made.set_xlim(0.4, final[1] + 0.02 * final[1] + 0.5)
-        ticks(made, "y", 6)
+        ticks(made, "y", 6, tick_percent)
         ticks(made, "x", 6 if size.narrow else 12, whole=True)
-        made.yaxis.set_major_formatter(FuncFormatter(tick_percent))
         made.xaxis.grid(False)
-        made.set_xlabel("fresh blocks", color=SOFT, labelpad=6)
+        name_below(made, "fresh blocks")
 
     keys = [
         Key("hollow", "a block by itself"),
         Key("line", "estimate after so many blocks"),
         Key("tint", _interval_key(verdict)),
         Key("winner", "what counts" if not repeated else "the last one, told above"),
-        Key("band", f"region of equivalence, ± {data.region_percent:g} %"),
+        region_key(data),
     ]
     title = f"Change of {name} after each fresh block ({wanted(metric.direction)})"
     text = _text(looks, verdict)

@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 INK, SOFT, RULE, BAND, BASE, WINNER, WARN, PAPER = (f"#0000f{digit}" for digit in range(8))
 VARIABLES = {
@@ -118,11 +118,19 @@ def axes(
     return made
 
 
-def ticks(made: Axes, which: str, most: int, *, whole: bool = False) -> None:
+Write = Callable[[float, int | None], str]
+"""How a tick's number is written; the second is its place."""
+
+
+def ticks(
+    made: Axes, which: str, most: int, write: Write | None = None, *, whole: bool = False
+) -> None:
     """At most ``most`` round ticks on an axis, with grid lines."""
     axis = made.xaxis if which == "x" else made.yaxis
     axis.set_major_locator(MaxNLocator(nbins=most, integer=whole, steps=[1, 2, 2.5, 5, 10]))
     axis.grid(True, color=RULE, linewidth=0.7)
+    if write is not None:
+        axis.set_major_formatter(FuncFormatter(write))
 
 
 _TAG = re.compile(r"<[^>]*>")

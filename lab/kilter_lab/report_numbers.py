@@ -10,6 +10,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from kilter_lab import stats
 from kilter_lab.comparison import Look
 from kilter_lab.messages import Metric, Record, VerdictRecord
@@ -60,20 +62,15 @@ def shown_metrics(data: StudyData) -> list[Shown]:
     judged = {verdict.metric for verdict in deciding_verdicts(data)}
     judged |= {guard.guard.metric for guard in data.guards}
     found = {shown.metric: shown for shown in data.shown}
-    for v in data.confirmed:
-        if v.metric not in judged:
-            shown = Shown(
-                v.metric,
-                v.direction,
-                v.ratio,
-                v.low,
-                v.high,
-                v.confidence,
-                v.base_median,
-                v.arm_median,
-            )
-            found.setdefault(v.metric, shown)
+    for verdict in data.confirmed:
+        if verdict.metric not in judged:
+            found.setdefault(verdict.metric, without_verdict(verdict))
     return list(found.values())
+
+
+def without_verdict(record: VerdictRecord) -> Shown:
+    """The numbers of a metric that decides nothing."""
+    return msgspec.convert(record, type=Shown, from_attributes=True)
 
 
 def conclusion(data: StudyData) -> Conclusion:

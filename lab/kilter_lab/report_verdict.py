@@ -179,7 +179,7 @@ def label_of(data: StudyData, name: str) -> str:
 def metric_rows(data: StudyData) -> list[MetricRow]:
     """Every metric, measured or not: those that decide, then guards, then all others."""
     verdicts = deciding_verdicts(data)
-    rows = [_verdict_row(data, verdict) for verdict in verdicts]
+    rows = [_decided_row(data, verdict) for verdict in verdicts]
     named = {verdict.metric for verdict in verdicts}
     rows += [_absent(m, "decides", NOT_MEASURED) for m in objectives(data) if m.name not in named]
     rows += [_guard_row(data, guard) for guard in data.guards]
@@ -196,19 +196,30 @@ def _absent(metric: Metric, role: str, word: Word) -> MetricRow:
     return MetricRow(metric_label(metric), way, role, dash, dash, dash, dash, dash, word)
 
 
-def _verdict_row(data: StudyData, verdict: VerdictRecord) -> MetricRow:
-    metric = known_metric(data, verdict.metric)
+def _measured_row(
+    data: StudyData, told: VerdictRecord | Shown, role: str, blocks: str, word: Word
+) -> MetricRow:
+    metric = known_metric(data, told.metric)
     return MetricRow(
         metric=metric_label(metric),
-        wanted=wanted(verdict.direction),
-        role="decides",
-        change=percent(verdict.ratio),
-        interval=interval(verdict.low, verdict.high),
-        base=quantity(verdict.base_median, unit(metric)),
-        arm=quantity(verdict.arm_median, unit(metric)),
-        blocks=f"{verdict.blocks:,}",
-        word=verdict_word(data, verdict),
+        wanted=wanted(told.direction),
+        role=role,
+        change=percent(told.ratio),
+        interval=interval(told.low, told.high),
+        base=quantity(told.base_median, unit(metric)),
+        arm=quantity(told.arm_median, unit(metric)),
+        blocks=blocks,
+        word=word,
     )
+
+
+def _decided_row(data: StudyData, verdict: VerdictRecord) -> MetricRow:
+    word = verdict_word(data, verdict)
+    return _measured_row(data, verdict, "decides", f"{verdict.blocks:,}", word)
+
+
+def _shown_row(data: StudyData, shown: Shown) -> MetricRow:
+    return _measured_row(data, shown, "shown", _blocks(data, shown.metric), NOT_JUDGED)
 
 
 def _guard_row(data: StudyData, guard: GuardRecord) -> MetricRow:
@@ -228,21 +239,6 @@ def _guard_row(data: StudyData, guard: GuardRecord) -> MetricRow:
         arm=next((text for arm, text in medians.items() if arm != "base"), MISSING),
         blocks=_blocks(data, metric.name),
         word=GUARD_WORDS[guard.outcome],
-    )
-
-
-def _shown_row(data: StudyData, shown: Shown) -> MetricRow:
-    metric = known_metric(data, shown.metric)
-    return MetricRow(
-        metric=metric_label(metric),
-        wanted=wanted(shown.direction),
-        role="shown",
-        change=percent(shown.ratio),
-        interval=interval(shown.low, shown.high),
-        base=quantity(shown.base_median, unit(metric)),
-        arm=quantity(shown.arm_median, unit(metric)),
-        blocks=_blocks(data, shown.metric),
-        word=NOT_JUDGED,
     )
 
 
