@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import math
 import re
 import types
 
 import msgspec
 import pytest
-from test_report_samples import (
+from report_makers import WALL, Factory
+from report_samples import (
     SAMPLES,
-    WALL,
-    Factory,
     all_failed,
     better,
     hostile,
@@ -24,6 +22,7 @@ from test_report_samples import (
     traded,
     unconfirmed,
 )
+from report_words import markdown, words
 
 from kilter_lab import (
     charts,
@@ -36,13 +35,6 @@ from kilter_lab import (
 )
 from kilter_lab.messages import VerdictRecord
 from kilter_lab.study import StudyData, Trial
-
-
-def words(page: str) -> str:
-    """The text of a page, without its style and tags, in single spaces."""
-    body = page[page.index("<body>") :]
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
-
 
 # What is said
 
@@ -59,11 +51,6 @@ def test_a_gain_is_told_with_its_interval_medians_and_blocks() -> None:
     page = words(report.to_html(data))
     for part in (row.change, row.interval, row.base, row.arm, "✓ better", "14 fresh blocks"):
         assert part.replace("\u00a0", " ") in page
-
-
-def markdown(data: StudyData) -> str:
-    """The Markdown without its emphasis, in single spaces."""
-    return " ".join(report.to_markdown(data).replace("**", "").replace("\\", "").split())
 
 
 def test_a_metric_that_got_worse_is_told_beside_the_gain() -> None:
@@ -375,8 +362,9 @@ def test_markdown_shows_hostile_texts_as_text() -> None:
     assert "\x1b" not in text
 
 
-def test_json_is_the_study() -> None:
-    data = better()
+@pytest.mark.parametrize("name", SAMPLES)
+def test_json_is_the_study(name: str) -> None:
+    data = SAMPLES[name]()
     assert msgspec.json.decode(report.to_json(data), type=StudyData) == data
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report_samples import EVIL, SAMPLES, better, large, traded
+from report_samples import EVIL, SAMPLES, better, large, traded
 
 from kilter_lab import report
 from kilter_lab.report_text import visible

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import math
 import random
 import re
 
 import msgspec
 import pytest
-from test_report_samples import (
-    LATENCY,
-    RATE,
-    SAMPLES,
-    WALL,
-    Factory,
-    better,
-    guarded,
-    nothing_helps,
-    traded,
-    unconfirmed,
-)
+from report_makers import LATENCY, RATE, WALL, Factory
+from report_samples import SAMPLES, better, guarded, nothing_helps, traded, unconfirmed
+from report_words import markdown, plain, words
 
 from kilter_lab import (
     charts_sequence,
@@ -34,17 +24,6 @@ from kilter_lab import (
 from kilter_lab.messages import Metric, Question, VerdictRecord
 from kilter_lab.narrowing import block_logs, narrowing
 from kilter_lab.study import Run, StudyData
-
-
-def words(page: str) -> str:
-    """The text of a page, without its style and tags, in single spaces."""
-    body = page[page.index("<body>") :]
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
-
-
-def plain(text: str) -> str:
-    """In single spaces."""
-    return " ".join(text.split())
 
 
 def table(data: StudyData) -> list[tuple[str, str, str]]:
@@ -74,7 +53,7 @@ def test_every_metric_has_its_numbers_on_every_form() -> None:
     for make in (better, guarded, traded):
         data = make()
         page = words(report.to_html(data))
-        text = plain(report.to_markdown(data).replace("\\", ""))
+        text = markdown(data)
         for row in report_verdict.metric_rows(data):
             for part in (row.metric, row.change, row.interval, row.base, row.arm):
                 assert plain(part) in page

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from test_report_samples import nothing_helps, one_run
+from report_samples import nothing_helps, one_run
 
 from kilter_lab import report
 from kilter_lab.errors import LabError
