@@ -13,18 +13,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 FILES = 40
 PROFILE = "bench-apply"
 APPLIED = "static tuning from profile 'throughput-performance' applied"
 
+Knob = dict[str, Any]
+"""As `kilter knobs list --json` prints it."""
 
-def knobs(kilter: str) -> list[dict]:
+
+def knobs(kilter: str) -> list[Knob]:
     listed = subprocess.run([kilter, "knobs", "list", "--json"], capture_output=True, check=True)
     return [knob for knob in json.loads(listed.stdout) if knob["state"]["writable"]]
 
 
-def other_value(knob: dict) -> str | None:
+def other_value(knob: Knob) -> str | None:
     """A harmless value that the knob does not have now."""
     spec, now = knob["spec"], knob["state"]["value"]
     couplings = spec.get("couplings", {})

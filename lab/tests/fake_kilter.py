@@ -18,6 +18,9 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
 
 PLAN = json.loads(os.environ.get("FAKE_KILTER", "{}"))
 STOPPED = False
@@ -34,7 +37,7 @@ def stop(_number: int, _frame: object) -> None:
     STOPPED = True
 
 
-def record(request: dict, outcome: dict, wall: float, first: bool) -> dict:
+def record(request: Json, outcome: Json, wall: float, first: bool) -> Json:
     found = {
         "command": request["command"],
         "settings": request["settings"],
@@ -63,7 +66,7 @@ def record(request: dict, outcome: dict, wall: float, first: bool) -> dict:
     return found
 
 
-def answer(request: dict, first: bool, rng: random.Random) -> dict:
+def answer(request: Json, first: bool, rng: random.Random) -> Json:
     for knob in request["settings"]:
         if knob in PLAN.get("refuse", []):
             return {

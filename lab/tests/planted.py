@@ -72,10 +72,12 @@ class Planted:
     @property
     def gain(self) -> float:
         """The best log gain that there is."""
-        return sum(p.gain for p in (*self.parts, *self.together))
+        alone = sum(p.gain for p in self.parts)
+        return sum((t.gain for t in self.together), start=alone)
 
     def __call__(self, settings: Settings) -> float:
-        return sum(p.cost(settings) for p in (*self.parts, *self.together))
+        alone = sum(p.cost(settings) for p in self.parts)
+        return sum((t.cost(settings) for t in self.together), start=alone)
 
 
 def plant(knobs: list[Knob], gains: list[float], rng: random.Random) -> Planted:

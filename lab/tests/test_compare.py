@@ -364,9 +364,9 @@ def test_commands_are_compared_as_settings_are() -> None:
     on = Machine(lambda _: 0.0, seed=2, noise=Noise(0.01), keep_log=True)
     real = on._one
 
-    def slower(asked: m.RunRequest) -> m.BatchReply:
-        reply = real(asked)
-        if asked.command == ["b"] and isinstance(reply, m.Ran):
+    def slower(request: m.RunRequest) -> m.BatchReply:
+        reply = real(request)
+        if request.command == ["b"] and isinstance(reply, m.Ran):
             reply.record.wall_s *= 1.5
         return reply
 

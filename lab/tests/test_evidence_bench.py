@@ -65,7 +65,7 @@ def test_an_effect_is_called_the_right_way() -> None:
 
 
 def test_the_judge_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay.stats, "judge", lambda *_: "better")
+    monkeypatch.setattr("replay.stats.judge", lambda *_: "better")
     real = stats.record
     monkeypatch.setattr(
         "kilter_lab.judging.stats.record",

@@ -19,8 +19,8 @@ GUARDS = st.lists(st.sampled_from(get_args(GuardOutcome)), max_size=3)
 
 def interval(low: float, high: float) -> Interval:
     """Ends as changes in percent."""
-    ends = [math.log1p(p / 100) for p in (low, high)]
-    return Interval(sum(ends) / 2, *ends, 10)
+    bottom, top = math.log1p(low / 100), math.log1p(high / 100)
+    return Interval((bottom + top) / 2, bottom, top, 10)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_plans_hold_the_power_that_they_promise() -> None:
     question = Question(detect_percent=5)
     rng = np.random.default_rng(7)
     for _ in range(300):
-        found = assess(0.05 * rng.standard_normal(12), 0.4, question, left_runs=400)
+        found = assess(list(0.05 * rng.standard_normal(12)), 0.4, question, left_runs=400)
         logs = list(effect + 0.05 * rng.standard_normal(found.blocks))
         design = sequential.design(0.05, found.blocks)
         called += any(design.interval(logs[:n]).low > 0 for n in design.looks)
@@ -56,7 +56,7 @@ def test_no_difference_is_told_where_its_price_was_paid() -> None:
     rng = np.random.default_rng(8)
     region, told_equal = math.log1p(0.02), 0
     for _ in range(200):
-        found = assess(0.03 * rng.standard_normal(12), 0.4, question, left_runs=4000)
+        found = assess(list(0.03 * rng.standard_normal(12)), 0.4, question, left_runs=4000)
         design = sequential.design(0.05, found.blocks)
         logs = list(0.03 * rng.standard_normal(found.blocks))
         looks = [design.interval(logs[:n]) for n in design.looks]

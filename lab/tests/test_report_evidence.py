@@ -99,7 +99,7 @@ def test_a_verdict_on_a_metric_that_does_not_decide_is_shown_without_its_word() 
 def test_a_win_beside_a_loss_is_a_trade_off_and_no_gain() -> None:
     data = traded()
     for ending in ("better", "unconfirmed", "nothing-helps"):
-        data.ending = ending  # type: ignore[assignment]
+        data.ending = ending
         assert report_verdict.statement(data).text == "A trade-off"
         assert not report_numbers.claims(data)
         assert "kilter apply" not in report.to_html(data)
@@ -281,5 +281,5 @@ def test_a_look_without_numbers_is_not_told() -> None:
 def test_block_numbers_are_those_of_the_verdict(metric: Metric) -> None:
     data = better()
     logs = block_logs([run for run in data.runs if run.phase == "confirm"], metric.name)
-    known = {v.metric: v.ratio for v in [*data.confirmed, *data.shown]}
+    known = {v.metric: v.ratio for v in data.confirmed} | {s.metric: s.ratio for s in data.shown}
     assert math.exp(sum(logs) / len(logs)) == pytest.approx(known[metric.name])

@@ -10,7 +10,7 @@ from synthetic import knob, knobs
 
 from kilter_lab.errors import RequestError
 from kilter_lab.messages import Knob, Linear, Log, Unavailable, Values
-from kilter_lab.space import Axis, ChoiceAxis, NumberAxis, Space, build, make_axis
+from kilter_lab.space import Axis, ChoiceAxis, NumberAxis, Point, Space, build, make_axis
 
 
 def axis(current: str, search: Linear | Log | Values, offered: list[str] | None = None) -> Axis:
@@ -132,7 +132,7 @@ def test_the_baseline_writes_nothing() -> None:
 
 @given(st.integers(1, 60), st.integers(5, 80), st.integers(0, 10), st.sampled_from(["a", "b"]))
 def test_repaired_points_keep_every_pair(low: int, high: int, top: int, free: str) -> None:
-    point = {"low": low, "high": high, "top": top * 10, "free": free}
+    point: Point = {"low": low, "high": high, "top": top * 10, "free": free}
     settings = SMALL.settings(point)
     values = {"low": 10, "high": 20, "top": 50, "limit": 40} | {
         k: int(v) for k, v in settings.items() if k != "free"
@@ -145,7 +145,7 @@ def test_repaired_points_keep_every_pair(low: int, high: int, top: int, free: st
 
 @given(st.integers(1, 20), st.integers(20, 40))
 def test_allowed_points_are_left_alone(low: int, high: int) -> None:
-    point = {"low": low, "high": high, "top": 60, "free": "a"}
+    point: Point = {"low": low, "high": high, "top": 60, "free": "a"}
     assert SMALL.repair(point) == point
 
 

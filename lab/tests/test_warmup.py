@@ -24,7 +24,7 @@ logs = st.lists(st.floats(-3, 3), min_size=1, max_size=40)
 
 
 def said(kind: noise.Kind, runs: int = RUNS, seed: int = 11) -> float:
-    found = (warmup.detect(kind.stream(seed, r, runs)) for r in range(REPLAYS))
+    found = (warmup.detect(list(kind.stream(seed, r, runs))) for r in range(REPLAYS))
     return sum(w.discard > 0 for w in found) / REPLAYS
 
 
@@ -46,7 +46,7 @@ def test_a_slow_first_run_is_caught(cv: float, least: float) -> None:
 @pytest.mark.parametrize(("cv", "least"), [(0.01, 0.99), (0.03, 0.9), (0.05, 0.75)])
 def test_a_decay_over_five_runs_is_caught(cv: float, least: float) -> None:
     decay = [math.log(1.3) * math.exp(-i / 2) * (i < 5) for i in range(16)]
-    found = [warmup.detect(np.add(decay, noise_of(cv, r, 16))) for r in range(REPLAYS)]
+    found = [warmup.detect(list(np.add(decay, noise_of(cv, r, 16)))) for r in range(REPLAYS)]
     caught = [w for w in found if w.discard]
     assert len(caught) >= least * REPLAYS
     left = np.mean([np.mean(decay[w.discard :]) for w in caught])
@@ -64,13 +64,13 @@ def test_faster_first_runs_are_a_warm_up_too() -> None:
 
 def test_a_ramp_is_told_as_no_level_and_nothing_is_left_out() -> None:
     ramp = np.linspace(0, math.log(1.2), 16)
-    found = [warmup.detect(ramp + noise_of(0.01, r, 16)) for r in range(50)]
+    found = [warmup.detect(list(ramp + noise_of(0.01, r, 16))) for r in range(50)]
     assert all(w.steady is False and w.discard == 0 for w in found)
     assert "keeps no level" in warmup.told(found[0], "wall")[0]
 
 
 def test_a_level_is_steady() -> None:
-    found = [warmup.detect(noise_of(0.05, r, 16)) for r in range(REPLAYS)]
+    found = [warmup.detect(list(noise_of(0.05, r, 16))) for r in range(REPLAYS)]
     assert np.mean([w.steady is True for w in found]) > 0.97
 
 
