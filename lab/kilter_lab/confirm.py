@@ -14,12 +14,12 @@ import msgspec
 
 from kilter_lab import stats
 from kilter_lab.judging import Judged, Values, fixed_judge
-from kilter_lab.ledger import Block
 from kilter_lab.measure import OK
 from kilter_lab.messages import Question, Settings
 from kilter_lab.planning import FEWEST_CONFIRM, MOST_CONFIRM
 from kilter_lab.prune import WINNER
-from kilter_lab.session import BASE, Session, pair_values
+from kilter_lab.session import Session, pair_values
+from kilter_lab.study import BASE, Block
 from kilter_lab.wording import duration
 
 USUAL = 10

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from optuna.trial import TrialState
-
 from kilter_lab import doubts, wording
-from kilter_lab.session import BASE, Session
+from kilter_lab.session import Session
 from kilter_lab.studies import all_runs
-from kilter_lab.study import Run
+from kilter_lab.study import BASE, Run
 from kilter_lab.wording import count
 
 
@@ -40,10 +38,10 @@ def _points(runs: list[Run], metric: str) -> list[doubts.Point]:
 
 
 def _failed_trials(session: Session) -> list[str]:
-    failed = session.ledger.trials(TrialState.PRUNED)
+    failed = [t for t in session.ledger.trials() if t.state == "failed"]
     if not failed:
         return []
-    reasons = Counter(str(t.user_attrs.get("error", "")) for t in failed)
+    reasons = Counter(t.error for t in failed)
     told = ", ".join(f"{reason}: {n}" for reason, n in reasons.most_common(3))
     return [f"{count(len(failed), 'trial')} failed ({told}); the search kept away from them"]
 

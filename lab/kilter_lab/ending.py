@@ -9,10 +9,11 @@ from pathlib import PurePath
 from kilter_lab import stats, wording
 from kilter_lab.confirm import Confirmed
 from kilter_lab.judging import Judged
-from kilter_lab.ledger import Block, Outcome, Plan
+from kilter_lab.ledger import Outcome, Plan
 from kilter_lab.messages import Metric, VerdictRecord
 from kilter_lab.race import NORMAL_95, Raced
-from kilter_lab.session import BASE, Session, pair_values
+from kilter_lab.session import Session, pair_values
+from kilter_lab.study import BASE, Block
 from kilter_lab.wording import count, percent
 
 SHOWN = 3.24

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kilter_lab import sequential, stats
-from kilter_lab.ledger import Block
 from kilter_lab.messages import Metric, Settings
 from kilter_lab.objectives import CANDIDATES, Objective
 from kilter_lab.prune import CLEAR, LOSS_SHARE, SAFE, Pruning
@@ -27,8 +26,9 @@ from kilter_lab.race import (
     promising,
     weigh,
 )
-from kilter_lab.session import BASE, Session
+from kilter_lab.session import Session
 from kilter_lab.stats import Interval
+from kilter_lab.study import BASE, Block
 
 MEMBERS = 3
 """Candidates of a front, at most: each one more takes runs from the confirmation of all."""

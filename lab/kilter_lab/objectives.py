@@ -17,7 +17,8 @@ from kilter_lab.effects import Effects, Sample
 from kilter_lab.ledger import Plan
 from kilter_lab.messages import Metric, Settings
 from kilter_lab.search import CAUTIONS, Findings, findings, model
-from kilter_lab.session import BASE, Session
+from kilter_lab.session import Session
+from kilter_lab.study import BASE
 
 LEANING = 4.0
 """Weight of the objective that a sum leans to, over that of each other one."""

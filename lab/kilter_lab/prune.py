@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from kilter_lab import stats
 from kilter_lab.console import Bar
 from kilter_lab.effects import Effects
-from kilter_lab.ledger import Block
 from kilter_lab.messages import Settings
 from kilter_lab.race import DOUBT, NORMAL_95, weigh
 from kilter_lab.session import Session
 from kilter_lab.space import NumberAxis, Point
-from kilter_lab.study import Dropped
+from kilter_lab.study import Block, Dropped
 from kilter_lab.wording import count
 
 WINNER = "winner"

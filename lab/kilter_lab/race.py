@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from kilter_lab import sequential, stats
 from kilter_lab.effects import Effects
-from kilter_lab.ledger import Block
 from kilter_lab.messages import Settings
 from kilter_lab.outcome import judge_guard
-from kilter_lab.session import BASE, Session
+from kilter_lab.session import Session
 from kilter_lab.stats import Interval, t_quantile
+from kilter_lab.study import BASE, Block
 from kilter_lab.wording import count
 
 PROMISING = 0.8

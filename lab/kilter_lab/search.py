@@ -18,19 +18,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from optuna.trial import FrozenTrial, TrialState
-
-from kilter_lab import prior, stats, tpe
+from kilter_lab import prior, stats
 from kilter_lab.blocks import dice, passes
 from kilter_lab.console import Bar
 from kilter_lab.effects import Coding, Detail, Effects, Sample, fit
-from kilter_lab.ledger import Block, Plan
-from kilter_lab.measure import OK
+from kilter_lab.ledger import Plan
 from kilter_lab.messages import Metric, Settings
 from kilter_lab.planning import DEFAULT_TRIALS, MOST_TRIALS, SEARCH, search_runs
 from kilter_lab.screen import design
-from kilter_lab.session import BASE, Session
+from kilter_lab.session import Session
 from kilter_lab.space import NumberAxis, Point
+from kilter_lab.study import BASE, Block
+from kilter_lab.tpe import Tpe
+from kilter_lab.trials import Tried, arm_name, base_log, told, values
 from kilter_lab.wording import change, duration, interval_text, percent
 
 FAILED = 0.5
@@ -71,18 +71,23 @@ def search(session: Session, plan: Plan) -> None:
     """Make trials until the budget's share is used."""
     screening = design(session.space, plan.screen, dice(session.head.seed, "screen"))
     screening = [*prior.points(session), *screening]
-    limit = trial_limit(session)
+    limit, sampler = trial_limit(session), Tpe(session)
     expected = limit if session.budget.end is None else min(limit, plan.trials)
     with session.console.progress("search", expected, "trials") as bar:
-        _baseline_trial(session)
-        while (made := len(session.ledger.trials()) - 1) < limit and _in_time(session, plan, made):
+        while (made := _made(session)) < limit and _in_time(session, plan, made):
             bar.at(made, _status(session, plan))
             session.bench.on_run = partial(_tick, bar, made)
-            _one_block(session, plan, screening, min(plan.width, limit - made))
+            points = _proposals(session, plan, screening, sampler, min(plan.width, limit - made))
+            _one_block(session, plan, points)
 
 
 def _tick(bar: Bar, made: int, _: object) -> None:
     bar.tick(made)
+
+
+def _made(session: Session) -> int:
+    """Trials besides the baseline's own."""
+    return max(0, len(session.ledger.trials()) - 1)
 
 
 def trial_limit(session: Session) -> int:
@@ -97,37 +102,32 @@ def _in_time(session: Session, plan: Plan, made: int) -> bool:
     return made == 0 or session.fits(plan.repeats * (plan.width + 1), reserve)
 
 
-def _baseline_trial(session: Session) -> None:
-    """Trial 0: the baseline itself, whose cost is 0 by definition."""
-    if not session.ledger.trials():
-        _tell(session, session.space.baseline(), None, 0.0)
-
-
-def _one_block(session: Session, plan: Plan, screening: Sequence[Point], width: int) -> None:
-    trials = session.ledger.trials()
-    index = 1 + max(int(t.user_attrs.get("block", -1)) for t in trials)
-    points = _proposals(session, plan, screening, len(trials), width)
-    settings = {f"trial {len(trials) + i}": session.space.settings(p) for i, p in enumerate(points)}
-    arms = {BASE: {}, **{arm: values for arm, values in settings.items() if values}}
-    block = None
-    if len(arms) > 1:
-        order = passes(len(arms), dice(session.head.seed, "search", index), plan.repeats)
-        block = session.block("search", index, arms, order)
-    for arm, point in zip(settings, points, strict=True):
-        cost, error = _cost(session, block, arm) if block and arm in arms else (0.0, "")
-        _tell(session, point, index, cost, error)
+def _one_block(session: Session, plan: Plan, points: Sequence[Point]) -> None:
+    first = 1 + _made(session)
+    index = 1 + max((t.block for t in session.ledger.trials()), default=-1)
+    settings = {arm_name(first + i): session.space.settings(p) for i, p in enumerate(points)}
+    arms = {BASE: {}, **{arm: chosen for arm, chosen in settings.items() if chosen}}
+    if len(arms) < 2:  # All of them are the baseline: nothing to run.
+        session.ledger.add_block("search", index, Block(arms, [], session.spent_s(), list(points)))
+        return
+    order = passes(len(arms), dice(session.head.seed, "search", index), plan.repeats)
+    block = session.block("search", index, arms, order, points)
+    base = values(block, BASE, session.metric)
+    if base:
+        stats.mean_log(base, session.metric)  # The baseline's own values must be positive.
 
 
 def _proposals(
-    session: Session, plan: Plan, screening: Sequence[Point], first: int, width: int
+    session: Session, plan: Plan, screening: Sequence[Point], sampler: Tpe, width: int
 ) -> list[Point]:
     """The points of the next trials: the design's as long as there are any, then draws."""
+    first = 1 + _made(session)
     numbers = range(first, first + width)
     points = [screening[n - 1] for n in numbers if n <= len(screening)]
     if len(points) < width:
         models = drawn_from(session, plan)
         suggested, *drawn = numbers[len(points) :]
-        points.append(tpe.suggestion(session, suggested))
+        points.append(sampler.suggestion(suggested))
         points += [models[n % len(models)].draw(dice(session.head.seed, "draw", n)) for n in drawn]
     return points
 
@@ -141,99 +141,25 @@ def drawn_from(session: Session, plan: Plan) -> list[Effects]:
     return objectives.search_models(session, plan)
 
 
-def _cost(session: Session, block: Block, arm: str) -> tuple[float | None, str]:
-    """Log cost of an arm over its block's baseline; None with the reason where there is none."""
-    error = next((r.outcome for r in block.runs if r.arm == arm and r.outcome != OK), "")
-    if error:
-        return None, error
-    base, own = (_values(block, a, session.metric) for a in (BASE, arm))
-    if not base:
-        return None, ""
-    stats.mean_log(base, session.metric)  # The baseline's own values must be positive.
-    try:
-        return session.cost(base, own), ""
-    except stats.NotPositiveError as problem:
-        return None, str(problem)
-
-
-def _values(block: Block, arm: str, metric: str) -> list[float]:
-    return [r.metrics[metric] for r in block.runs if r.arm == arm and metric in r.metrics]
-
-
-def _tell(
-    session: Session, point: Point, block: int | None, cost: float | None, error: str = ""
-) -> None:
-    study = session.ledger.sampled
-    study.enqueue_trial(point)
-    trial = study.ask(session.space.distributions())
-    # The baseline is no settings at all, also where its point stands for a value out of range.
-    settings = {} if block is None else session.space.settings(point)
-    trial.set_user_attr("settings", settings)
-    if block is not None:
-        trial.set_user_attr("block", block)
-    if cost is not None:
-        study.tell(trial, cost)
-    elif error:
-        trial.set_user_attr("error", error)
-        trial.set_constraint("runs", 1.0)
-        study.tell(trial, state=TrialState.PRUNED)
-    else:  # Only the baseline failed: nothing is learnt of the candidate.
-        trial.set_user_attr("error", "the baseline's run failed")
-        study.tell(trial, state=TrialState.FAIL)
-    session.ledger.keep_trial()
-
-
 def findings(session: Session, metric: Metric | None = None) -> Findings:
     """All trials that ran, by the first deciding metric or by another one."""
-    found = Findings()
-    blocks = session.ledger.blocks()
-    trials = [t for t in session.ledger.finished() if t.user_attrs.get("settings")]
-    costs = [_trial_cost(blocks, t, metric) for t in trials]
-    worst = max([FAILED, *(c for c in costs if c is not None)])
+    chosen = metric or session.head.metrics[0]
+    found, blocks = Findings(), session.ledger.blocks()
+    trials = [t for t in told(session.ledger.trials()) if t.settings]
+    worst = max([FAILED, *(t.costs[chosen.name] for t in trials if chosen.name in t.costs)])
     levels: dict[int, float] = {}
-    for trial, known in zip(trials, costs, strict=True):
-        index = int(trial.user_attrs["block"])
-        if index not in levels:
-            levels[index] = _level(session, blocks["search", index], metric)
-            found.samples.append(Sample(index, None, levels[index]))
-        failed = trial.state != TrialState.COMPLETE or known is None
-        cost = worst if failed or known is None else known
-        point = session.space.repair(trial.params)
+    for trial in trials:
+        if trial.block not in levels:
+            log = base_log(blocks["search", trial.block], chosen) or 0.0
+            levels[trial.block] = stats.toward_cost(log, chosen.direction)
+            found.samples.append(Sample(trial.block, None, levels[trial.block]))
+        cost = trial.costs.get(chosen.name, worst)
+        point = session.space.repair(trial.point)
         found.points.append(point)
         found.costs.append(cost)
-        found.failed.append(failed)
-        found.samples.append(Sample(index, point, levels[index] + cost))
+        found.failed.append(chosen.name not in trial.costs)
+        found.samples.append(Sample(trial.block, point, levels[trial.block] + cost))
     return found
-
-
-def _trial_cost(
-    blocks: dict[tuple[str, int], Block], trial: FrozenTrial, metric: Metric | None
-) -> float | None:
-    """What was told of a trial, or its log cost by another metric; None where there is none."""
-    if metric is None or trial.value is None:
-        return trial.value
-    block, arm = blocks["search", int(trial.user_attrs["block"])], f"trial {trial.number}"
-    base, own = (_values(block, a, metric.name) for a in (BASE, arm))
-    if not base or not own:
-        return None
-    try:
-        return stats.toward_cost(stats.log_ratio(base, own, metric.name), metric.direction)
-    except stats.NotPositiveError:
-        return None
-
-
-def _level(session: Session, block: Block, metric: Metric | None) -> float:
-    """The block's baseline on the scale of costs; 0 where it failed."""
-    chosen = metric or session.head.metrics[0]
-    base = _values(block, BASE, chosen.name)
-    if not base:
-        return 0.0
-    try:
-        return stats.toward_cost(stats.mean_log(base, chosen.name), chosen.direction)
-    except stats.NotPositiveError:
-        if metric is None:
-            raise
-        return 0.0
 
 
 def model(session: Session, plan: Plan, found: Findings, run_noise: float | None = None) -> Effects:
@@ -309,11 +235,10 @@ def candidates(session: Session, effects: Effects, found: Findings) -> list[Sett
 
 def _status(session: Session, plan: Plan) -> str:
     """Best so far with its interval, and the time left."""
-    told = session.ledger.trials(TrialState.COMPLETE)
+    ran = [t for t in session.ledger.trials() if t.settings and t.state == "ran"]
     parts = []
-    if len(told) > 2:
-        best = min((t for t in told if t.value is not None), key=lambda t: t.value or 0.0)
-        parts.append(_best_text(session, plan, best))
+    if len(ran) > 1:
+        parts.append(_best_text(session, plan, ran))
     left = session.left_s()
     if not math.isfinite(left):
         total = search_runs(trial_limit(session), plan.repeats) * session.run_s() / SEARCH
@@ -322,9 +247,10 @@ def _status(session: Session, plan: Plan) -> str:
     return ", ".join(parts)
 
 
-def _best_text(session: Session, plan: Plan, best: FrozenTrial) -> str:
-    cost, half = best.value or 0.0, 1.96 * plan.noise * math.sqrt(2 / plan.repeats)
+def _best_text(session: Session, plan: Plan, ran: Sequence[Tried]) -> str:
     metric = session.head.metrics[0]
+    cost = min(t.costs[metric.name] for t in ran)
+    half = 1.96 * plan.noise * math.sqrt(2 / plan.repeats)
     interval = stats.Interval(cost, cost - half, cost + half, 2)
     if metric.direction == "max":
         interval = stats.Interval(-cost, -cost - half, -cost + half, 2)

@@ -16,13 +16,11 @@ from kilter_lab import doubts, planning, stats
 from kilter_lab.blocks import dice, palindrome
 from kilter_lab.console import Console
 from kilter_lab.errors import WorkloadError
-from kilter_lab.ledger import Block, Head, Ledger, Origin, Plan
+from kilter_lab.ledger import Head, Ledger, Origin, Plan
 from kilter_lab.measure import OK, Bench, Observation
 from kilter_lab.messages import Arm, Ran, Settings, TuneRequest
-from kilter_lab.space import Space
-from kilter_lab.study import Phase, Run
-
-BASE = "base"
+from kilter_lab.space import Point, Space
+from kilter_lab.study import BASE, Block, Phase, Run
 
 HOPELESS = 3
 """Runs of the baseline that fail in a row, after which the study stops."""
@@ -101,14 +99,18 @@ class Session:
         index: int,
         arms: dict[str, Settings],
         order: Sequence[int] | None = None,
+        points: Sequence[Point] = (),
     ) -> Block:
-        """A recorded or fresh block of ``arms``; a palindrome unless an order is given."""
+        """A recorded or fresh block of ``arms``; a palindrome unless an order is given.
+
+        ``points``: what the trials of a block of the search are.
+        """
         if self.recorded(phase, index, arms):
             return self.ledger.blocks()[phase, index]
         if order is None:
             order = palindrome(len(arms), dice(self.head.seed, phase, index))
         runs = self.runs(phase, index, arms, order)
-        block = Block(arms, runs, self.spent_s())
+        block = Block(arms, runs, self.spent_s(), list(points))
         self.ledger.add_block(phase, index, block)
         return block
 

@@ -6,15 +6,15 @@ import math
 from typing import Any
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState
 
 from kilter_lab import stats
 from kilter_lab.comparison import Look
 from kilter_lab.errors import RequestError
-from kilter_lab.ledger import Block, Ledger, Plan, find, open_storage, storage_errors
+from kilter_lab.ledger import Ledger, Plan, find, open_storage, storage_errors
 from kilter_lab.messages import Fingerprint
 from kilter_lab.narrowing import block_logs, narrowing
-from kilter_lab.study import Run, StudyData, Trial
+from kilter_lab.study import Block, Run, StudyData, Trial
+from kilter_lab.trials import Tried, told
 
 UNKNOWN_MACHINE = Fingerprint(
     id="", kernel="", arch="", os="", cpu="", cpus=0, memory_kib=0, cgroup="", virtualisation="",
@@ -54,7 +54,7 @@ def study_data(ledger: Ledger) -> StudyData:
         sentence=outcome.sentence,
         attempts=ledger.attempts(),
         runs=all_runs(ledger),
-        trials=[trial_data(ledger, t, noise) for t in _told(ledger)],
+        trials=[trial_data(ledger, t, noise) for t in told(ledger.trials())],
         importance=ledger.read("importance", dict[str, float]) or {},
         pruning=outcome.pruning,
         winner=outcome.winner,
@@ -70,10 +70,6 @@ def study_data(ledger: Ledger) -> StudyData:
         planned_blocks=planned_blocks(ledger),
         sequence=sequences(ledger),
     )
-
-
-def _told(ledger: Ledger) -> list[FrozenTrial]:
-    return ledger.finished()
 
 
 def all_runs(ledger: Ledger) -> list[Run]:
@@ -116,15 +112,14 @@ def trial_deviation(ledger: Ledger) -> float | None:
     return None if plan is None else plan.noise * math.sqrt(2 / plan.repeats)
 
 
-def trial_data(ledger: Ledger, trial: FrozenTrial, noise: float | None) -> Trial:
+def trial_data(ledger: Ledger, trial: Tried, noise: float | None) -> Trial:
     """One trial. Its interval takes the noise from the baseline: a run has none of its own."""
-    settings = trial.user_attrs.get("settings", {})
-    error = trial.user_attrs.get("error", "")
-    if trial.state != TrialState.COMPLETE or trial.value is None:
-        return Trial(trial.number, settings, None, None, None, 0, error)
+    settings, metric = trial.settings, ledger.head.metrics[0]
+    if trial.state != "ran":
+        return Trial(trial.number, settings, None, None, None, 0, trial.error)
     if not settings:  # The baseline itself: its ratio is 1 by definition.
         return Trial(trial.number, settings, 1.0, 1.0, 1.0, 0)
-    log = stats.toward_cost(trial.value, ledger.head.metrics[0].direction)
+    log = stats.toward_cost(trial.costs[metric.name], metric.direction)
     half = 1.96 * (noise or 0.0)
     return Trial(
         trial.number, settings, math.exp(log), math.exp(log - half), math.exp(log + half), 1

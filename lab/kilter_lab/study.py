@@ -20,6 +20,9 @@ from kilter_lab.messages import (
 )
 from kilter_lab.outcome import Conclusion, GuardRecord, Shown
 
+BASE = "base"
+"""What the runs call the baseline's arm."""
+
 Phase = Literal["baseline", "search", "race", "prune", "confirm"]
 Ending = Literal["better", "nothing-helps", "unconfirmed", "interrupted", "running"]
 
@@ -54,6 +57,17 @@ class Run(msgspec.Struct):
     """``ok``, ``exit 1``, ``signal 9``, ``timed out``, ``refused: …``."""
     figures: dict[str, float] = {}
     """What may have made it slower, see :func:`kilter_lab.causes.figures`."""
+
+
+class Block(msgspec.Struct):
+    """One block: which values each arm had, and the runs in order."""
+
+    arms: dict[str, Settings]
+    runs: list[Run]
+    spent_s: float = 0.0
+    """Seconds that the study had taken when the block was made."""
+    points: list[dict[str, int | str]] = []
+    """Of the search: what its trials are, in order, as the sampler's parameters."""
 
 
 class Trial(msgspec.Struct):

@@ -28,10 +28,12 @@ from kilter_lab.publish import publish
 from kilter_lab.race import Raced, race
 from kilter_lab.runner import Runner
 from kilter_lab.search import candidates, findings, importance, model, search
-from kilter_lab.session import BASE, Budget, Session
+from kilter_lab.session import Budget, Session
 from kilter_lab.several import finish_several
 from kilter_lab.space import Space, build
 from kilter_lab.studies import study_data
+from kilter_lab.study import BASE
+from kilter_lab.trials import told
 from kilter_lab.tune_text import show
 
 
@@ -125,7 +127,7 @@ def recorded_ending(session: Session) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        trials = max(0, len(session.ledger.finished()) - 1)
+        trials = max(0, len(told(session.ledger.trials())) - 1)
         session.ledger.write(
             "outcome",
             Outcome(

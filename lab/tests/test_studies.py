@@ -9,11 +9,11 @@ import simulation
 import synthetic
 from planted import plant
 
-from kilter_lab.ledger import Block, Ledger, open_storage
+from kilter_lab.ledger import Ledger, open_storage
 from kilter_lab.opening import open_study
 from kilter_lab.space import build
 from kilter_lab.studies import study_data
-from kilter_lab.study import Run
+from kilter_lab.study import Block, Run
 from kilter_lab.tune import conclude, open_session
 
 

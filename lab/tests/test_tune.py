@@ -9,7 +9,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from optuna.trial import TrialState
 from planted import plant
 from simulation import request, run_study
 from synthetic import MACHINE, WALL, Machine, Noise, knob, knobs, more_knobs, options
@@ -20,9 +19,8 @@ from kilter_lab.console import Console
 from kilter_lab.errors import LabError, RequestError, StudyBusyError, WorkloadError
 from kilter_lab.ledger import Plan, find, open_storage
 from kilter_lab.opening import locked
-from kilter_lab.session import BASE
 from kilter_lab.studies import load_study
-from kilter_lab.study import StudyData
+from kilter_lab.study import BASE, StudyData
 from kilter_lab.tune import tune
 
 THP = "vm.transparent_hugepage"
@@ -387,15 +385,15 @@ def test_the_noise_is_known_from_the_baseline(asked: m.TuneRequest) -> None:
     assert plan.screen == 12
 
 
-def test_trials_are_whole_in_the_storage(asked: m.TuneRequest) -> None:
-    """Other programs that read Optuna's storage see finished trials with all parameters."""
+def test_trials_follow_from_the_blocks_on_record(asked: m.TuneRequest) -> None:
     go(asked, Machine(gain, 1))
     ledger = find(open_storage(asked.storage), "s")
     assert ledger is not None
-    trials = ledger.study.get_trials()
+    trials = ledger.trials()
     assert [t.number for t in trials] == list(range(25))
-    assert all(t.state == TrialState.COMPLETE and len(t.params) == 12 for t in trials)
-    assert min(trials, key=lambda t: t.value or 0.0).params[AUTOGROUP] == "0"
+    assert all(t.state == "ran" and len(t.point) == 12 for t in trials[1:])
+    assert all(t.costs["wall"] == pytest.approx(gain(t.settings), abs=0.2) for t in trials[1:])
+    assert min(trials[1:], key=lambda t: t.costs["wall"]).point[AUTOGROUP] == "0"
 
 
 @pytest.mark.parametrize(
