@@ -2,10 +2,9 @@
 
 Every trial tells of every knob at once, so all trials together tell a single knob's effect far
 better than any one trial tells of a whole combination. The cost (logarithm, less is better) is a
-sum over knobs: a free number for each choice, a piecewise-linear curve through a few levels for
-each number, all zero at the current value, so that a baseline run is one more row of the same
-model. Where asked for, there are products of two knobs' columns, and levels between levels, whose
-numbers say how far the curve departs from the straight line; both are held to be smaller.
+sum over knobs (``coding``): a free number for each choice, a piecewise-linear curve through a few
+levels for each number, all zero at the current value, so that a baseline run is one more row of
+the same model.
 
 Runs are compared inside their block: each block has a level of its own, so drift falls out, and
 how much the blocks' levels tell is taken from the data (recovery of inter-block information:
@@ -17,17 +16,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
-from kilter_lab.space import Axis, ChoiceAxis, NumberAxis, Point, Space
-
-Vector = npt.NDArray[np.float64]
+from kilter_lab.coding import Coding, Columns, Vector
+from kilter_lab.space import Point
 
 PRIOR_WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.6)
 """Candidate standard deviations of an effect, log units."""
@@ -38,143 +36,11 @@ MISFITS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 2.0, 3.0, 5.0, 10.0)
 MOODS = (0.2, 1.0, 100.0)
 """Candidate standard deviations of the blocks' own levels, in those of a run."""
 
-SMALLER = 0.5
-"""Width of the prior of interactions and of departures from a straight line, in a knob's own."""
-
 ACTIVE = 0.3
 """Share of knobs that do something, to begin with."""
 
 SWEEPS = 3
 """Rounds of choosing one knob after the other, where knobs interact."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The part of the model that belongs to one axis: one column a level, less the current's."""
-
-    axis: Axis
-    first: int
-    levels: tuple[int | str, ...]
-    """The level of each column."""
-    between: tuple[int, ...] = ()
-    """Levels between levels, with further columns."""
-
-    @property
-    def width(self) -> int:
-        """Number of columns."""
-        return len(self.levels) + len(self.between)
-
-    @property
-    def tried(self) -> list[int | str]:
-        """Everything that may be chosen besides the current value."""
-        return [*self.levels, *self.between]
-
-    def fragment(self, parameter: int | str) -> Vector:
-        """The axis's part of a row."""
-        row = np.zeros(self.width)
-        if isinstance(self.axis, NumberAxis):
-            nodes = sorted(int(n) for n in self.axis.levels())
-            for level, weight in _hats(self.axis, nodes, int(parameter)).items():
-                if level in self.levels:
-                    row[self.levels.index(level)] = weight
-            for i, level in enumerate(self.between):
-                near = sorted([*nodes, level])
-                weight = _hats(self.axis, near, int(parameter)).get(level, 0.0)
-                row[len(self.levels) + i] = SMALLER * weight
-        elif parameter in self.levels:
-            row[self.levels.index(parameter)] = 1.0
-        return row
-
-
-def _hats(axis: NumberAxis, nodes: Sequence[int], value: int) -> dict[int | str, float]:
-    """Weights of the two levels around a value, by linear interpolation."""
-    places = [axis.place(n) for n in nodes]
-    at = axis.place(value)
-    if at <= places[0]:
-        return {nodes[0]: 1.0}
-    if at >= places[-1]:
-        return {nodes[-1]: 1.0}
-    i = next(i for i in range(1, len(nodes)) if at <= places[i])
-    share = (at - places[i - 1]) / (places[i] - places[i - 1])
-    return {nodes[i - 1]: 1 - share, nodes[i]: share}
-
-
-@dataclass(frozen=True)
-class Detail:
-    """What the model has besides the knobs' own levels."""
-
-    pairs: tuple[tuple[str, str], ...] = ()
-    """Knobs that may interact."""
-    between: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Further levels of knobs."""
-
-
-class Coding:
-    """Turns points into rows of the model."""
-
-    def __init__(self, space: Space, detail: Detail | None = None) -> None:
-        self.space = space
-        self.detail = detail or Detail()
-        self.parts: list[Columns] = []
-        width = 0
-        for axis in space.axes:
-            levels = tuple(n for n in axis.levels() if not _is_zero(axis, n))
-            between = self.detail.between.get(axis.name, ())
-            self.parts.append(Columns(axis, width, levels, between))
-            width += self.parts[-1].width
-        by_name = {part.axis.name: part for part in self.parts}
-        self.pairs: list[tuple[Columns, Columns, int]] = []
-        for one, other in self.detail.pairs:
-            a, b = by_name[one], by_name[other]
-            self.pairs.append((a, b, width))
-            width += len(a.levels) * len(b.levels)
-        self.width = width
-        self._fragments: dict[tuple[str, int | str], Vector] = {}
-
-    def row(self, point: Point) -> Vector:
-        """The row of an allowed point."""
-        row = np.zeros(self.width)
-        for part in self.parts:
-            row[part.first : part.first + part.width] = self._fragment(part, point)
-        for a, b, first in self.pairs:
-            row[first : first + len(a.levels) * len(b.levels)] = self._product(a, b, point)
-        return row
-
-    def rows(self, points: Sequence[Point | None]) -> Vector:
-        """One row a point; zeros for the baseline (None)."""
-        zero = np.zeros(self.width)
-        rows = [zero if p is None else self.row(p) for p in points]
-        return np.array(rows).reshape(len(points), self.width)
-
-    def changes(self, part: Columns, point: Point) -> Vector:
-        """One row for each value that may be chosen for a knob, less the row that keeps it."""
-        tried = [{**point, part.axis.name: value} for value in part.tried]
-        rows = np.zeros((len(tried), self.width))
-        for row, changed in zip(rows, tried, strict=True):
-            row[part.first : part.first + part.width] = self._fragment(part, changed)
-            for a, b, first in self.pairs:
-                if part in (a, b):
-                    row[first : first + len(a.levels) * len(b.levels)] = self._product(
-                        a, b, changed
-                    )
-        return rows
-
-    def _fragment(self, part: Columns, point: Point) -> Vector:
-        key = (part.axis.name, point[part.axis.name])
-        found = self._fragments.get(key)
-        if found is None:
-            found = self._fragments[key] = part.fragment(key[1])
-        return found
-
-    def _product(self, a: Columns, b: Columns, point: Point) -> Vector:
-        one = self._fragment(a, point)[: len(a.levels)]
-        other = self._fragment(b, point)[: len(b.levels)]
-        return SMALLER * np.multiply.outer(one, other).ravel()
-
-
-def _is_zero(axis: Axis, level: int | str) -> bool:
-    keeps = isinstance(axis, ChoiceAxis) or (isinstance(axis, NumberAxis) and axis.holds_current)
-    return keeps and level == axis.kept()
 
 
 @dataclass(frozen=True)
@@ -193,7 +59,7 @@ class Effects:
         A knob's chance of doing anything follows from the densities at zero before and after
         (Savage and Dickey's ratio), the share of such knobs from these chances.
         """
-        spans = [slice(p.first, p.first + p.width) for p in self.coding.parts]
+        spans = [part.span for part in self.coding.parts]
         logs = np.array([self._evidence(s) for s in spans])
         share = ACTIVE
         for _ in range(20):
@@ -227,6 +93,11 @@ class Effects:
         row = self.coding.row(point)
         return float(row @ self.mean), self._error(row)
 
+    def costs(self, points: Sequence[Point]) -> list[float]:
+        """The costs of points."""
+        found: list[float] = (self.coding.rows(points) @ self.mean).tolist()
+        return found
+
     def difference(self, start: Point, end: Point) -> tuple[float, float]:
         """The cost of ``end`` over that of ``start``, with its standard deviation."""
         row = self.coding.row(end) - self.coding.row(start)
@@ -237,8 +108,8 @@ class Effects:
         rows = self.coding.rows(points)
         spread = {}
         for part in self.coding.parts:
-            span = slice(part.first, part.first + part.width)
-            spread[part.axis.name] = float(np.var(rows[:, span] @ self.mean[span]))
+            own = rows[:, part.span] @ self.mean[part.span]
+            spread[part.axis.name] = float(np.var(own))
         total = sum(spread.values())
         return {name: v / total for name, v in spread.items()} if total > 0 else {}
 
@@ -247,9 +118,8 @@ class Effects:
 
     def clearest(self, part: Columns) -> tuple[int | str, float]:
         """A knob's best level by itself, and its gain in standard deviations."""
-        span = slice(part.first, part.first + len(part.levels))
-        own = self.mean[span]
-        errors = np.sqrt(np.diag(self.covariance)[span])
+        own = self.mean[part.level_span]
+        errors = np.sqrt(np.diag(self.covariance)[part.level_span])
         i = int(np.argmin(own))
         return part.levels[i], float(-own[i] / errors[i]) if errors[i] > 0 else 0.0
 
@@ -276,6 +146,11 @@ class Effects:
         return self.coding.space.repair(point)
 
     def _choose_one(self, part: Columns, effects: Vector, caution: float, point: Point) -> None:
+        if not caution and not part.between and not self.coding.is_paired(part):
+            own = effects[part.span]  # Each row holds a single one.
+            i = int(np.argmin(own)) if len(own) else -1
+            point[part.axis.name] = part.levels[i] if i >= 0 and own[i] < 0 else part.axis.kept()
+            return
         rows = self.coding.changes(part, point)
         own = rows @ effects
         i = int(np.argmin(own)) if len(own) else -1
@@ -301,9 +176,9 @@ def fit(coding: Coding, samples: Sequence[Sample], noise: float) -> Effects:
     x = coding.rows([s.point for s in samples])
     y = np.array([s.cost for s in samples])
     _, groups = np.unique([s.block for s in samples], return_inverse=True)
-    y = y - _means(y[:, None], groups)[:, 0].mean()
+    rows = _Rows.of(x, y, groups)
     best = min(
-        (_likeliest(_Moments.of(x, y, groups, mood), noise) for mood in MOODS),
+        (_likeliest(_Moments.of(rows, mood), noise) for mood in MOODS),
         key=lambda found: found[0],
     )
     _, width, misfit, moments = best
@@ -313,12 +188,28 @@ def fit(coding: Coding, samples: Sequence[Sample], noise: float) -> Effects:
     return Effects(coding, covariance @ moments.xy / variance, covariance, width)
 
 
-def _means(x: Vector, groups: npt.NDArray[np.intp]) -> Vector:
+@dataclass(frozen=True)
+class _Rows:
+    """All arms' rows, with their costs and a column of ones."""
+
+    both: Vector
+    groups: npt.NDArray[np.intp]
+    """The block of each row."""
+    sizes: npt.NDArray[np.intp]
+    means: Vector
     """Of each block, by column."""
-    sizes = np.bincount(groups)
-    sums = np.zeros((len(sizes), x.shape[1]))
-    np.add.at(sums, groups, x)
-    return np.asarray(sums / sizes[:, None])
+
+    @classmethod
+    def of(cls, x: Vector, y: Vector, groups: npt.NDArray[np.intp]) -> _Rows:
+        sizes = np.bincount(groups)
+        both = np.column_stack([x, y, np.ones(len(y))])
+        order = np.argsort(groups, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        means = np.add.reduceat(both[order], starts, axis=0) / sizes[:, None]
+        middle = means[:, -2].mean()
+        both[:, -2] -= middle
+        means[:, -2] -= middle
+        return cls(both, groups, sizes, means)
 
 
 @dataclass(frozen=True)
@@ -333,18 +224,17 @@ class _Moments:
     """Twice the negative log likelihood's part that only the blocks' levels decide."""
 
     @classmethod
-    def of(cls, x: Vector, y: Vector, groups: npt.NDArray[np.intp], mood: float) -> _Moments:
-        sizes = np.bincount(groups)
+    def of(cls, rows: _Rows, mood: float) -> _Moments:
+        sizes = rows.sizes
         share = 1 - 1 / np.sqrt(1 + sizes * mood**2)
-        ones = np.ones(len(y))
-        both = np.column_stack([x, y, ones])
-        both = both - (share[:, None] * _means(both, groups))[groups]
+        both = rows.both - (share[:, None] * rows.means)[rows.groups]
         one = both[:, -1]
         weight = float(one @ one)
         both = both[:, :-1] - np.outer(one, one @ both[:, :-1]) / weight  # One level for all.
         square = both.T @ both
         penalty = float(np.sum(np.log1p(sizes * mood**2))) + math.log(weight)
-        return cls(square[:-1, :-1], square[:-1, -1], float(square[-1, -1]), len(y) - 1, penalty)
+        n = len(both) - 1
+        return cls(square[:-1, :-1], square[:-1, -1], float(square[-1, -1]), n, penalty)
 
 
 def _likeliest(m: _Moments, noise: float) -> tuple[float, float, float, _Moments]:
@@ -352,12 +242,12 @@ def _likeliest(m: _Moments, noise: float) -> tuple[float, float, float, _Moments
     values, vectors = np.linalg.eigh(m.xx)
     values = np.maximum(values, 0.0)
     turned = (vectors.T @ m.xy) ** 2
-    found = []
-    for width, misfit in product(PRIOR_WIDTHS, MISFITS):
-        variance = (noise * misfit) ** 2
-        total = variance + width**2 * values
-        rest = (m.yy - width**2 * float(np.sum(turned / total))) / variance
-        logs = (m.n - len(values)) * math.log(variance) + float(np.sum(np.log(total)))
-        found.append((logs + rest + m.penalty, width, misfit))
-    surprise, width, misfit = min(found)
-    return surprise, width, misfit, m
+    pairs = list(product(PRIOR_WIDTHS, MISFITS))
+    widths = np.array([width**2 for width, _ in pairs])
+    variances = np.array([(noise * misfit) ** 2 for _, misfit in pairs])
+    total = variances[:, None] + widths[:, None] * values
+    rest = (m.yy - widths * np.sum(turned / total, axis=1)) / variances
+    logs = (m.n - len(values)) * np.log(variances) + np.sum(np.log(total), axis=1)
+    surprise = logs + rest + m.penalty
+    i = int(np.argmin(surprise))
+    return float(surprise[i]), *pairs[i], m

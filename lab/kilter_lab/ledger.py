@@ -12,13 +12,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import msgspec
 import optuna
 from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import (
+    ArgumentError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
 
 from kilter_lab.errors import LabError, RequestError
 from kilter_lab.messages import (
@@ -225,6 +232,40 @@ def open_storage(url: str) -> BaseStorage:
         return InMemoryStorage()
     with storage_errors(url):
         return RDBStorage(url)
+
+
+@contextmanager
+def unhurried(storage: BaseStorage) -> Iterator[None]:
+    """Commit to SQLite without waiting for the disk, which would keep the machine idle for long.
+
+    Commits go to a write-ahead log: what was committed outlives the process that is killed, and a
+    crash of the machine takes the last blocks at most and leaves the file whole. Afterwards it is
+    one plain file again, so that whoever may read it need not be able to write beside it.
+    """
+    if not isinstance(storage, RDBStorage) or storage.engine.dialect.name != "sqlite":
+        yield
+        return
+    engine = storage.engine
+    _journal(engine, "WAL")
+    event.listen(engine, "connect", _lazily)
+    engine.dispose()
+    try:
+        yield
+    finally:
+        storage.remove_session()
+        event.remove(engine, "connect", _lazily)
+        engine.dispose()
+        _journal(engine, "DELETE")
+
+
+def _lazily(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA synchronous=NORMAL")
+
+
+def _journal(engine: Engine, mode: str) -> None:
+    # Another process that has the file open keeps it as it is, which is slower and nothing else.
+    with suppress(OperationalError), engine.connect() as connection:
+        connection.exec_driver_sql(f"PRAGMA journal_mode={mode}")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import random
 
 import numpy as np
 
-from kilter_lab.effects import Coding
+from kilter_lab.coding import Coding
 from kilter_lab.space import Axis, Point, Space
 
 TRIES = 12

@@ -20,8 +20,9 @@ from functools import partial
 
 from kilter_lab import prior, stats
 from kilter_lab.blocks import dice, passes
+from kilter_lab.coding import Detail
 from kilter_lab.console import Bar
-from kilter_lab.effects import Coding, Detail, Effects, Sample, fit
+from kilter_lab.effects import Effects, Sample, fit
 from kilter_lab.ledger import Plan
 from kilter_lab.messages import Metric, Settings
 from kilter_lab.planning import DEFAULT_TRIALS, MOST_TRIALS, SEARCH, search_runs
@@ -154,11 +155,10 @@ def findings(session: Session, metric: Metric | None = None) -> Findings:
             levels[trial.block] = stats.toward_cost(log, chosen.direction)
             found.samples.append(Sample(trial.block, None, levels[trial.block]))
         cost = trial.costs.get(chosen.name, worst)
-        point = session.space.repair(trial.point)
-        found.points.append(point)
+        found.points.append(trial.point)
         found.costs.append(cost)
         found.failed.append(chosen.name not in trial.costs)
-        found.samples.append(Sample(trial.block, point, levels[trial.block] + cost))
+        found.samples.append(Sample(trial.block, trial.point, levels[trial.block] + cost))
     return found
 
 
@@ -168,10 +168,9 @@ def model(session: Session, plan: Plan, found: Findings, run_noise: float | None
     ``run_noise``: standard deviation of one run, log units; the first metric's by default.
     """
     noise = (plan.noise if run_noise is None else run_noise) / math.sqrt(plan.repeats)
-    coding = Coding(session.space)
-    effects = fit(coding, found.samples, noise)
+    effects = fit(session.coding, found.samples, noise)
     detail = _detail(effects)
-    return fit(Coding(session.space, detail), found.samples, noise) if detail else effects
+    return fit(session.coding.detailed(detail), found.samples, noise) if detail else effects
 
 
 def _detail(effects: Effects) -> Detail | None:
@@ -215,10 +214,10 @@ def candidates(session: Session, effects: Effects, found: Findings) -> list[Sett
 
     A trial's own number is mostly noise, so it counts for a part beside what the model says.
     """
+    predicted = effects.costs(found.points)
 
     def smoothed(i: int) -> float:
-        predicted, _ = effects.predict(found.points[i])
-        return predicted + TRUST * (found.costs[i] - predicted)
+        return predicted[i] + TRUST * (found.costs[i] - predicted[i])
 
     ran = [i for i in range(len(found.points)) if not found.failed[i]]
     points = [effects.best(caution) for caution in CAUTIONS]

@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kilter_lab import doubts, planning, stats
 from kilter_lab.blocks import dice, palindrome
+from kilter_lab.coding import Coding
 from kilter_lab.console import Console
 from kilter_lab.errors import WorkloadError
 from kilter_lab.ledger import Head, Ledger, Origin, Plan
@@ -87,6 +89,11 @@ class Session:
         return max(0, planning.total_runs(trials, repeats, self.head.question.objectives) - made)
 
     # Blocks
+
+    @cached_property
+    def coding(self) -> Coding:
+        """The rows of the model of effects for this space."""
+        return Coding(self.space)
 
     @property
     def metric(self) -> str:

@@ -12,14 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
 from kilter_lab.errors import RequestError
 from kilter_lab.messages import Knob, Linear, Log, Present, Settings, TuneRequest, Values
 
 Point = dict[str, int | str]
-"""Knob → parameter as Optuna holds it."""
+"""Knob → parameter: a number, or one of the choices."""
 
 
 class Axis:
@@ -28,8 +29,16 @@ class Axis:
     name: str
     current: str
 
-    def distribution(self) -> BaseDistribution:
-        """The parameter's domain."""
+    def domain(self) -> BaseDistribution:
+        """What Optuna's sampler chooses from."""
+        raise NotImplementedError
+
+    def coordinate(self, parameter: int | str) -> float | str:
+        """A parameter in that domain."""
+        raise NotImplementedError
+
+    def parameter(self, coordinate: float | str) -> int | str:
+        """The parameter nearest to what the sampler chose."""
         raise NotImplementedError
 
     def kept(self) -> int | str:
@@ -68,9 +77,17 @@ class NumberAxis(Axis):
     step: int = 1
     log: bool = False
 
-    def distribution(self) -> BaseDistribution:
-        """An integer distribution."""
-        return IntDistribution(self.low, self.high, log=self.log, step=self.step)
+    def domain(self) -> BaseDistribution:
+        """Places in the range. Whole numbers take the sampler several times as long."""
+        return FloatDistribution(0.0, 1.0)
+
+    def coordinate(self, parameter: int | str) -> float:
+        """The place."""
+        return min(1.0, max(0.0, self.place(int(parameter))))
+
+    def parameter(self, coordinate: float | str) -> int:
+        """The grid point."""
+        return self.at(float(coordinate))
 
     def kept(self) -> int:
         """The grid point nearest to the current value."""
@@ -141,9 +158,17 @@ class ChoiceAxis(Axis):
     current: str
     values: tuple[str, ...]
 
-    def distribution(self) -> BaseDistribution:
-        """A categorical distribution."""
+    def domain(self) -> BaseDistribution:
+        """The values."""
         return CategoricalDistribution(self.values)
+
+    def coordinate(self, parameter: int | str) -> str:
+        """The value itself."""
+        return str(parameter)
+
+    def parameter(self, coordinate: float | str) -> str:
+        """The value itself."""
+        return str(coordinate)
 
     def kept(self) -> str:
         """The current value itself."""
@@ -182,9 +207,17 @@ class Space:
     known: Mapping[str, str] = field(default_factory=dict)
     """Values of knobs that are not searched: held ones and the machine's own."""
 
-    def distributions(self) -> dict[str, BaseDistribution]:
-        """By knob, in the order of the axes."""
-        return {a.name: a.distribution() for a in self.axes}
+    def domains(self) -> dict[str, BaseDistribution]:
+        """What the sampler chooses from, by knob, in the order of the axes."""
+        return {a.name: a.domain() for a in self.axes}
+
+    def coordinates(self, point: Point) -> dict[str, float | str]:
+        """A point as the sampler holds it."""
+        return {a.name: a.coordinate(point[a.name]) for a in self.axes}
+
+    def chosen(self, coordinates: Mapping[str, float | str]) -> Point:
+        """The allowed point nearest to what the sampler chose."""
+        return self.repair({a.name: a.parameter(coordinates[a.name]) for a in self.axes})
 
     def baseline(self) -> Point:
         """The point that stands for the machine as it is."""
@@ -192,7 +225,11 @@ class Space:
 
     def axis(self, name: str) -> Axis | None:
         """The axis of a knob, if it is searched."""
-        return next((a for a in self.axes if a.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Axis]:
+        return {a.name: a for a in self.axes}
 
     def settings(self, point: Point) -> Settings:
         """What to write for a point: repaired, and without knobs that keep their value."""

@@ -19,7 +19,7 @@ from kilter_lab.doubting import study_doubts
 from kilter_lab.effects import Effects
 from kilter_lab.ending import judge, nothing_found, promise, race_text
 from kilter_lab.errors import RequestError
-from kilter_lab.ledger import Ledger, Outcome, Plan, open_storage, storage_errors
+from kilter_lab.ledger import Ledger, Outcome, Plan, open_storage, storage_errors, unhurried
 from kilter_lab.measure import Bench
 from kilter_lab.messages import Arm, TuneRequest
 from kilter_lab.opening import locked, open_study
@@ -43,14 +43,16 @@ def tune(request: TuneRequest, runner: Runner, console: Console) -> int:
     for name in left_out:
         console.warn(f"{name} is not searched: this kernel offers no other value")
     with locked(request), storage_errors(request.storage):
-        ledger = open_study(open_storage(request.storage), request, space)
+        storage = open_storage(request.storage)
+        ledger = open_study(storage, request, space)
         if ended(ledger, request):
             console.note(f"study {request.study} has ended: this is its result")
             console.hint(
                 "more --trials or --budget go on with it; another --study NAME starts anew"
             )
         else:
-            sit(request, space, ledger, runner, console)
+            with unhurried(storage):
+                sit(request, space, ledger, runner, console)
         data = study_data(ledger)
     show(request, data, console)
     better = data.ending == "better"

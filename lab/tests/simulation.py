@@ -122,10 +122,10 @@ def seed_script(
     quiet()
     study = optuna.create_study(sampler=TPESampler(seed=rng.getrandbits(31), multivariate=False))
     default = math.exp(noise.draw(rng)[0])
-    best, settings = default, Settings()
+    best, settings, domains = default, Settings(), space.domains()
     for _ in range(runs - 1):
-        trial = study.ask(space.distributions())
-        tried = space.settings(trial.params)
+        trial = study.ask(domains)
+        tried = space.settings(space.chosen(trial.params))
         wall = math.exp(response(tried) + noise.draw(rng)[0])
         study.tell(trial, wall)
         if wall < best:

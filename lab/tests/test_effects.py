@@ -9,7 +9,8 @@ import pytest
 from simulation import request
 from synthetic import knobs
 
-from kilter_lab.effects import Coding, Sample, fit
+from kilter_lab.coding import Coding
+from kilter_lab.effects import Sample, fit
 from kilter_lab.screen import design
 from kilter_lab.space import NumberAxis, Point, Space, build
 

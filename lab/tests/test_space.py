@@ -50,7 +50,8 @@ def test_the_current_value_is_a_level_if_the_range_holds_it(of: NumberAxis) -> N
     if of.holds_current:
         assert of.kept() in of.levels()
         assert of.text(of.kept()) is None
-    assert of.distribution()._contains(of.distribution().to_internal_repr(of.kept()))
+    assert of.domain()._contains(of.coordinate(of.kept()))
+    assert of.parameter(of.coordinate(of.kept())) == of.kept()
 
 
 @given(st.one_of(numbers, logs), st.floats(0, 1))
