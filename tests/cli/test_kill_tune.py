@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from . import kills
 from .kills import Machine, Tunes
-from .program import BINARY, finish, is_alive, started, wait_until
+from .program import BINARY, finish, is_alive, kill_quietly, started, wait_until
 from .roots import Root
 from .workload import METRIC, Workload
 
@@ -46,3 +49,41 @@ def test_the_lab_killed_during_a_long_run(root: Root, tmp_path: Path) -> None:
     pid = kills.pid_in(told)
     assert pid is not None
     assert not is_alive(pid)
+
+
+def test_a_study_that_was_killed_goes_on_after_its_last_block(root: Root, tmp_path: Path) -> None:
+    """SIGKILL loses the block under way, and nothing that was measured before it."""
+    workload, file = Workload(root, tmp_path, 0.2), tmp_path / "studies.db"
+    words = [
+        *("tune", "--knobs", ",".join(KNOBS), *METRIC, "--trials", "28", "--study", "s"),
+        *("--storage", f"sqlite:///{file}", "--", *workload.command),
+    ]
+    (tmp_path / "slow").touch()
+    found: dict[str, str] = {}
+    for wanted in (3, 5):
+        with started(*words, root=root.path) as tune:
+            wait_until(partial(has_blocks, file, wanted), f"{wanted} blocks", 60)
+            for victim in kills.victims_of("all", tune.pid):
+                kill_quietly(victim)
+            finish(tune)
+        before, found = found, blocks(file)
+        assert found.items() >= before.items()
+    (tmp_path / "slow").unlink()
+    done = root(*words)
+    assert done.returncode == 0, done.stderr
+    assert blocks(file).items() >= found.items()
+    assert any(key.startswith("block/confirm/") for key in blocks(file))
+
+
+def has_blocks(file: Path, count: int) -> bool:
+    return len(blocks(file)) >= count
+
+
+def blocks(file: Path) -> dict[str, str]:
+    """The blocks on record, by their keys; none where there is no record yet."""
+    query = "SELECT key, value_json FROM study_user_attributes WHERE key LIKE 'block/%'"
+    if not file.exists():
+        return {}
+    with closing(sqlite3.connect(file)) as record, suppress(sqlite3.OperationalError):
+        return dict(record.execute(query).fetchall())
+    return {}

@@ -76,12 +76,25 @@ impl Machine {
         Ok(lock)
     }
 
+    /// Puts back what the dead left behind, for commands that read values before they hold the
+    /// lock: a leftover is not the machine's own value.
+    pub fn clear_leftovers(&self) -> Result<(), Failure> {
+        let allowed = !self.is_real() || kilter_kernel::is_root();
+        if allowed && self.has_leftovers() {
+            drop(self.lock()?);
+        }
+        Ok(())
+    }
+
+    fn has_leftovers(&self) -> bool {
+        self.store
+            .status(&self.kernel)
+            .is_ok_and(|status| status.layers.iter().any(|layer| !layer.alive))
+    }
+
     /// Tells of layers that a killed kilter left and that this command will not put back.
     pub fn tell_leftovers(&self) {
-        let Ok(status) = self.store.status(&self.kernel) else {
-            return;
-        };
-        if status.layers.iter().any(|layer| !layer.alive) {
+        if self.has_leftovers() {
             say::warning("a kilter was killed and its settings are still in force");
             say::hint("kilter revert");
         }

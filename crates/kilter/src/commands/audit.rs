@@ -20,6 +20,7 @@ pub fn run(machine: &Machine, args: &Audit) -> Outcome {
         .iter()
         .map(|(knob, value)| (knob.clone(), value.value.clone()))
         .collect();
+    machine.clear_leftovers()?;
     let planned = plan(
         &machine.kernel,
         &machine.catalog()?,

@@ -17,6 +17,7 @@ const DEFAULT_BUDGET_S: f64 = 600.0;
 pub fn run(machine: &Machine, args: &Tune) -> Outcome {
     let work = work(machine, &args.work)?;
     let asked = asked(machine, &work, &args.work, &args.decide)?;
+    machine.clear_leftovers()?;
     let space = space(machine, args)?;
     let budget_s = match args::budget(args.budget.as_deref())? {
         None if args.trials.is_none() => Some(DEFAULT_BUDGET_S),
