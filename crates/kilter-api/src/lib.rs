@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod doctor;
+mod groups;
 mod knob;
 mod lab;
 mod layer;
@@ -21,6 +22,7 @@ mod verdict;
 mod workload;
 
 pub use doctor::*;
+pub use groups::*;
 pub use knob::*;
 pub use lab::*;
 pub use layer::*;

@@ -5,6 +5,7 @@
 //! kernel with `write(2)` and not forced to disk: a record must outlive its process, and it need
 //! not outlive the boot, because the settings it describes do not either.
 
+use crate::cgroup::Move;
 use crate::path::KernelPath;
 use kilter_api::{Format, Owner};
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,8 @@ enum Record {
         boot_id: String,
         owner: Option<Owner>,
         entries: Vec<Entry>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        moves: Vec<Move>,
     },
     /// What the files showed once all was written, in the order of the entries.
     Held { values: Vec<Option<String>> },
@@ -85,6 +88,8 @@ pub(crate) struct Layer {
     pub boot_id: String,
     pub owner: Option<Owner>,
     pub entries: Vec<Entry>,
+    /// Processes that it moves between cgroups.
+    pub moves: Vec<Move>,
     /// Absent: the writer died before it had read everything back.
     pub held: Option<Vec<Option<String>>>,
     /// Present: an undo began.
@@ -126,6 +131,7 @@ impl Layer {
             boot_id: self.boot_id.clone(),
             owner: self.owner.clone(),
             entries: self.entries.clone(),
+            moves: self.moves.clone(),
         })?;
         let mut created = OpenOptions::new()
             .write(true)
@@ -174,6 +180,7 @@ impl Layer {
             boot_id,
             owner,
             entries,
+            moves,
         }) = records.next()
         else {
             return Ok(None);
@@ -185,6 +192,7 @@ impl Layer {
             boot_id,
             owner,
             entries,
+            moves,
             held: None,
             undoing: None,
         };

@@ -3,6 +3,7 @@
 //! Files are opened beneath their tree (`openat2` with `RESOLVE_BENEATH`), so that links inside
 //! sysfs work (`/sys/block/vda`) and none leads out of it. Nothing is ever created.
 
+use crate::cgroup::Move;
 use crate::path::KernelPath;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -90,6 +91,14 @@ pub trait Files {
     fn read(&self, path: &KernelPath) -> Result<String, FileError>;
     /// Gives the file a text in one `write(2)`.
     fn write(&self, path: &KernelPath, text: &str) -> Result<(), FileError>;
+    /// Whether processes are still where a layer moved them.
+    fn is_moved(&self, _moved: &Move) -> bool {
+        false
+    }
+    /// Takes a layer's moves between cgroups back; the number of processes moved.
+    fn take_back(&self, _moved: &Move) -> Result<usize, FileError> {
+        Ok(0)
+    }
 }
 
 /// The kernel's files below a root directory, `/` unless redirected.
@@ -213,6 +222,14 @@ impl Kernel {
 }
 
 impl Files for Kernel {
+    fn is_moved(&self, moved: &Move) -> bool {
+        moved.is_in_force(self)
+    }
+
+    fn take_back(&self, moved: &Move) -> Result<usize, FileError> {
+        moved.take_back(self)
+    }
+
     fn read(&self, path: &KernelPath) -> Result<String, FileError> {
         let file = self.open(path, OFlags::RDONLY)?;
         let mut bytes = Vec::new();

@@ -110,11 +110,7 @@ impl Lock<'_> {
             .filter(|entry| entry.rebased)
             .map(|entry| entry.knob.clone())
             .collect();
-        let id = self
-            .store
-            .ids()?
-            .last()
-            .map_or(1, |last| last.saturating_add(1));
+        let id = self.next_id()?;
         let layer = Layer {
             id,
             name: name.to_owned(),
@@ -122,6 +118,7 @@ impl Lock<'_> {
             boot_id: self.store.boot().to_owned(),
             owner,
             entries,
+            moves: Vec::new(),
             held: None,
             undoing: None,
         };
@@ -151,6 +148,12 @@ impl Lock<'_> {
             written: written(&layer.entries, &held),
             drifted,
         })
+    }
+
+    /// The number of a layer on top of all others.
+    pub(crate) fn next_id(&self) -> Result<u64, StoreError> {
+        let ids = self.store.ids()?;
+        Ok(ids.last().map_or(1, |last| last.saturating_add(1)))
     }
 
     /// Lets a layer outlive its owner.

@@ -8,24 +8,32 @@
 //! Limits: nothing here knows what a knob means. Ranges, couplings and reasons come from the
 //! catalog, compiled into the transaction by the caller.
 
+mod cgroup;
 mod guardian;
 mod journal;
 mod kernel;
 mod layer;
+mod moving;
 mod path;
 mod process;
+mod realtime;
 mod report;
 mod store;
 #[cfg(test)]
 mod tests;
 mod undo;
+mod users;
 mod value;
 
+pub use cgroup::{CgroupVersion, CpuTree, CpuTreeError, Door, HeldTree, Move, PREFIX};
 pub use guardian::Guardian;
 pub use journal::Entry;
 pub use kernel::{FileError, Files, Kernel, Refusal};
 pub use layer::{Begun, LayerError, Step, Transaction, Written};
+pub use moving::MoveError;
 pub use path::{KernelPath, PathError};
 pub use process::{boot_id, is_alive, is_root, this_process};
+pub use realtime::Realtime;
 pub use store::{Experiment, Lock, Store, StoreError};
+pub use users::{name_of, uid_of};
 pub use value::{ValueError, parse as parse_value, words, written as text_to_write};

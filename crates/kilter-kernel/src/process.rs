@@ -27,6 +27,29 @@ pub(crate) fn exists(pid: i32) -> bool {
     start_ticks(pid).is_some()
 }
 
+/// Ends exactly that process with SIGKILL and waits for it, ten seconds at most.
+pub(crate) fn end(owner: &Owner) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    let Some(Ok(process)) =
+        Pid::from_raw(owner.pid).map(|pid| pidfd_open(pid, PidfdFlags::empty()))
+    else {
+        return;
+    };
+    // The descriptor is that of the process, whose start is looked at only now.
+    if !is_alive(owner) || pidfd_send_signal(&process, Signal::KILL).is_err() {
+        return;
+    }
+    let ten_seconds = Timespec {
+        tv_sec: 10,
+        tv_nsec: 0,
+    };
+    let _ = poll(
+        &mut [PollFd::new(&process, PollFlags::IN)],
+        Some(&ten_seconds),
+    );
+}
+
 /// Identity of the running boot.
 pub fn boot_id(root: &Path) -> String {
     let read =

@@ -3,6 +3,7 @@
 use crate::journal::{Entry, Layer};
 use crate::kernel::Files;
 use crate::layer::show;
+use crate::moving;
 use crate::process::is_alive;
 use crate::store::{Store, StoreError};
 use kilter_api::{Held, HeldValue, LayerInfo, Status};
@@ -48,7 +49,14 @@ fn info(files: &dyn Files, layer: &Layer, newer: &[Layer]) -> LayerInfo {
         since: layer.since.clone(),
         alive: layer.held.is_some() && layer.owner.as_ref().is_none_or(is_alive),
         owner: layer.owner.clone(),
-        values: values.collect(),
+        values: values
+            .chain(
+                layer
+                    .moves
+                    .iter()
+                    .map(|moved| moving::standing(files, moved)),
+            )
+            .collect(),
     }
 }
 

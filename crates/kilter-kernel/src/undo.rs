@@ -7,6 +7,7 @@
 use crate::journal::{Entry, Layer};
 use crate::kernel::Files;
 use crate::layer::{commit, put, show};
+use crate::moving;
 use crate::process::is_alive;
 use crate::store::{Lock, StoreError};
 use kilter_api::{Restored, RestoredFile, Reverted};
@@ -60,7 +61,8 @@ impl Lock<'_> {
         self.undo_where(files, false, |layer| layer.owner.as_ref() == Some(owner))
     }
 
-    /// Undoes the layers with this name, or all that nobody alive owns, newest first. With `force`,
+    /// Undoes the layers with this name, or all that nobody alive owns, newest first; a process that
+    /// only holds processes in groups is ended first. With `force`,
     /// files that somebody else changed are put back too, and the layer is forgotten even where the
     /// kernel refuses.
     pub fn revert(
@@ -71,8 +73,12 @@ impl Lock<'_> {
     ) -> Result<Reverted, StoreError> {
         let chosen = |layer: &Layer| match name {
             Some(name) => layer.name == name,
-            None => layer.owner.is_none(),
+            // Processes in groups are held by a process that runs for nothing else.
+            None => layer.owner.is_none() || !layer.moves.is_empty(),
         };
+        for layer in self.store.layers()?.iter().filter(|layer| chosen(layer)) {
+            self.stop_moving(layer);
+        }
         let done = self.undo_where(files, force, chosen)?;
         match name {
             Some(name) if done.layers.is_empty() => Err(StoreError::NoSuchLayer(name.to_owned())),
@@ -106,7 +112,8 @@ impl Lock<'_> {
         let _ = Layer::append_undo(&self.store.file(id), &leave);
         let errors = restore(files, &layer.entries, &aims);
         self.tell_newer(files, layer, &aims, newer);
-        let outcomes = settle(files, layer, &aims, &errors);
+        let mut outcomes = settle(files, layer, &aims, &errors);
+        outcomes.extend(moving::take_back(files, layer));
         if forget || !outcomes.iter().any(has_failed) {
             let file = self.store.file(id);
             std::fs::remove_file(&file).map_err(StoreError::at(&file))?;
