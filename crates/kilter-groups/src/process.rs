@@ -185,8 +185,19 @@ mod tests {
 
     #[test]
     fn hostile_names_do_not_shift_fields() {
-        let tail = "S 1 1 1 0 -1 4194304 1 2 3 4 70 30 0 0 20 0 3 0 5 6 7 8 9 1 1 1 1 1 1 1 1 1 \
-            1 1 1 1 0 1 0 0 0 0 0";
+        // Fields 3 to 52: utime 70, stime 30, 3 threads, SCHED_OTHER.
+        let mut fields = vec!["1"; 50];
+        for (number, value) in [
+            (3, "S"),
+            (9, "4194304"),
+            (14, "70"),
+            (15, "30"),
+            (20, "3"),
+            (41, "0"),
+        ] {
+            fields[number - 3] = value;
+        }
+        let tail = fields.join(" ");
         let plain = stat(&format!("42 (x) {tail}")).unwrap();
         assert_eq!(stat(&format!("42 (a) R 9 9) {tail}")), Some(plain));
         let expected = Stat {

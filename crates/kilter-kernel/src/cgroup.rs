@@ -253,15 +253,16 @@ impl CpuTree {
         for child in self.children(group)? {
             self.clear_group(&format!("{group}/{child}"), end, moved)?;
         }
-        let mut home = self.file("", "cgroup.procs", OFlags::WRONLY)?;
+        let home = Door {
+            file: self.file("", "cgroup.procs", OFlags::WRONLY)?,
+        };
         loop {
             for pid in self.processes(group)? {
-                match home.write(format!("{pid}\n").as_bytes()) {
-                    Ok(_) => *moved += 1,
-                    // It ended meanwhile.
-                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                    Err(error) if Instant::now() > end => {
-                        return Err(io_error(self.path(group, "cgroup.procs"), &error));
+                match home.take(pid) {
+                    Ok(taken) => *moved += usize::from(taken),
+                    Err(errno) if Instant::now() > end => {
+                        let path = self.path(group, "cgroup.procs");
+                        return Err(error(path, Errno::from_raw_os_error(errno)));
                     }
                     Err(_) => {}
                 }
@@ -422,13 +423,12 @@ impl Door {
     /// # Errors
     /// The kernel's error number: `EINVAL` for a kernel thread, or a real-time task where groups
     /// have no real-time budget; `ENODEV` for a group that is gone.
-    pub fn take(&mut self, pid: i32) -> Result<bool, i32> {
-        match self.file.write(format!("{pid}\n").as_bytes()) {
+    pub fn take(&self, pid: i32) -> Result<bool, i32> {
+        // One write is one move; a text this short is taken whole.
+        match rustix::io::write(&self.file, format!("{pid}\n").as_bytes()) {
             Ok(_) => Ok(true),
-            Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
-                libc::ESRCH => Ok(false),
-                errno => Err(errno),
-            },
+            Err(Errno::SRCH) => Ok(false),
+            Err(errno) => Err(errno.raw_os_error()),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The command line: flags and their help, from which man pages and completions are made.
 
+mod groups;
 mod lab;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+pub use groups::*;
 use kilter_api::Risk;
 pub use lab::*;
 use std::path::PathBuf;
@@ -65,6 +67,9 @@ pub enum Command {
     Diff(Diff),
     /// Look at the verdicts kept so far, and move them between machines
     Evidence(Evidence),
+    /// Give every user an equal share of the CPU, however many tasks each starts
+    #[command(subcommand)]
+    Groups(Groups),
     /// Generate load
     #[command(subcommand, hide = true)]
     Load(Load),

@@ -71,11 +71,50 @@ macro_rules! plain_failures {
 }
 
 plain_failures!(
+    kilter_groups::ConfigError,
+    kilter_groups::DaemonError,
     kilter_knobs::ValueError,
     kilter_knobs::FileProblem,
     std::io::Error,
     serde_json::Error,
 );
+
+impl From<kilter_kernel::CpuTreeError> for Failure {
+    fn from(error: kilter_kernel::CpuTreeError) -> Self {
+        use kilter_kernel::CpuTreeError::{File, NoController, NotTheRoot};
+        let hint = match &error {
+            NoController => {
+                Some("boot without `cgroup_disable=cpu`, or mount one: `mount -t cgroup2 none DIR`")
+            }
+            NotTheRoot { .. } => Some("run it on the host, outside the container"),
+            File(_) => None,
+        };
+        Failure::new(error).hint_if(hint)
+    }
+}
+
+impl From<kilter_groups::SubscriptionError> for Failure {
+    fn from(error: kilter_groups::SubscriptionError) -> Self {
+        Failure::new(format!("{error}; nothing was moved"))
+    }
+}
+
+impl From<kilter_kernel::MoveError> for Failure {
+    fn from(error: kilter_kernel::MoveError) -> Self {
+        use kilter_kernel::MoveError::{AlreadyHeld, File, Store};
+        match error {
+            Store(error) => error.into(),
+            File(error) => Failure::new(format!("{error}; nothing was moved")),
+            AlreadyHeld { ref layer, .. } => {
+                let hint = format!(
+                    "end it with `kilter revert {}`",
+                    crate::machine::quote(layer)
+                );
+                Failure::new(error).hint(hint)
+            }
+        }
+    }
+}
 
 impl From<kilter_knobs::UnknownName> for Failure {
     fn from(error: kilter_knobs::UnknownName) -> Self {

@@ -47,7 +47,8 @@ pub fn run(machine: &Machine, args: &Apply) -> Outcome {
     }
 }
 
-fn refuse_during_experiment(machine: &Machine) -> Result<(), Failure> {
+/// Refuses a change while an experiment runs.
+pub fn refuse_during_experiment(machine: &Machine) -> Result<(), Failure> {
     match machine.store.running_experiment() {
         Some(pid) => Err(Failure::new(format!(
             "an experiment is running (process {pid}); a change now would falsify it"

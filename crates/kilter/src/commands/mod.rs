@@ -9,6 +9,8 @@ pub mod evidence;
 mod evidence_import;
 mod evidence_text;
 pub mod generate;
+pub mod groups;
+mod groups_demo;
 pub mod knobs;
 pub mod lab;
 pub mod load;
