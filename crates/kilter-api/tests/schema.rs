@@ -560,6 +560,52 @@ fn holding() {
         metrics: metrics(),
         ..Workload::default()
     };
+    let group = GroupInfo {
+        group: "kilter-1000".into(),
+        uid: Some(1000),
+        user: Some("alice".into()),
+        weight: 300,
+        idle: false,
+        max_percent: Some(150.0),
+        processes: 2,
+        tasks: 3,
+        cpu_percent: 12.5,
+        throttled: 4,
+        throttled_s: 0.25,
+    };
+    let overflow = GroupInfo {
+        group: "kilter-overflow".into(),
+        uid: None,
+        user: None,
+        max_percent: None,
+        ..group.clone()
+    };
+    message(
+        "groups-status",
+        &[GroupsStatus {
+            hierarchy: "/sys/fs/cgroup".into(),
+            version: "v2".into(),
+            autogroup: true,
+            interval_s: 1.0,
+            groups: vec![group, overflow],
+        }],
+    );
+    let task = |uid, share_percent, work| DemoTask {
+        uid,
+        share_percent,
+        work,
+    };
+    message(
+        "groups-demo",
+        &[GroupsDemo {
+            cpu: 1,
+            seconds: 5.0,
+            autogroup: true,
+            before: vec![task(64_101, 80.0, 8000), task(64_102, 20.0, 2000)],
+            after: vec![task(64_101, 50.0, 5000), task(64_102, 50.0, 5000)],
+            speedup: 2.5,
+        }],
+    );
     message(
         "workload",
         &[WorkloadInfo {

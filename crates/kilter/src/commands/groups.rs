@@ -61,6 +61,8 @@ fn keep(machine: &Machine, args: &GroupsRun) -> Outcome {
     }
     let ended = daemon.run(signals.as_fd(), tell_ready, &mut |text| say::warning(text));
     drop(daemon);
+    // Taken, or it would end this process once it is let through again.
+    while signals.next()?.is_some() {}
     end(machine, id)?;
     drop(guardian);
     tell_ended(&ended?);
@@ -195,19 +197,26 @@ fn tell_ready(swept: Swept, groups: usize) {
     say::note(format!(
         "Ready: {} of {} moved into {}.",
         swept.moved,
-        say::count(swept.seen, "process").replace("processs", "processes"),
+        processes(swept.seen),
         say::count(groups, "group")
     ));
 }
 
 fn tell_ended(ended: &Ended) {
     say::note(format!(
-        "Everything is back in the root group ({} followed, {} placed, {} swept up, {} lost).",
-        say::count(ended.events as usize, "change of uid").replace("uids", "uid"),
+        "Everything is back in the root group ({}, {} placed, {} swept up, {} lost).",
+        say::count(ended.events as usize, "event"),
         ended.placed,
         ended.swept,
         say::count(ended.lost as usize, "burst"),
     ));
+}
+
+fn processes(number: usize) -> String {
+    match number {
+        1 => "1 process".to_owned(),
+        _ => format!("{number} processes"),
+    }
 }
 
 /// `kilter groups status`.
