@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from . import schemas
-from .program import children, kilter, kill_quietly, started, wait_until
+from .program import children, kill_quietly, kilter, started, wait_until
 
 CROWD = Path(__file__).with_name("crowd.py")
 UID = 64_201
@@ -379,5 +379,3 @@ def test_drop_ins_carry_the_weights(tmp_path: Path) -> None:
         "/etc/systemd/system/user-1000.slice.d/50-kilter.conf": "[Slice]\nCPUWeight=300\n",
     }
     assert "5-9" in done.stderr
-
-
