@@ -379,3 +379,77 @@ def test_drop_ins_carry_the_weights(tmp_path: Path) -> None:
         "/etc/systemd/system/user-1000.slice.d/50-kilter.conf": "[Slice]\nCPUWeight=300\n",
     }
     assert "5-9" in done.stderr
+
+
+HERE = """
+import os, sys, time
+uid = int(sys.argv[1])
+os.setresuid(uid, uid, uid)
+time.sleep(float(sys.argv[2]))
+print(open("/proc/self/cgroup").read(), flush=True)
+"""
+
+
+@contextmanager
+def only_configured(tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """Words before kilter under which its configuration names the test's uids alone."""
+    place = Path("/etc/kilter")
+    made = not place.exists()
+    place.mkdir(exist_ok=True)
+    config(tmp_path, f'only = ["{ONLY}"]\n')
+    script = f'mount --bind {tmp_path} {place} && exec "$@"'
+    try:
+        yield ("unshare", "--mount", "sh", "-c", script, "sh")
+    finally:
+        if made:
+            place.rmdir()
+
+
+@pytest.mark.real_kernel
+def test_the_knob_holds_for_a_run_and_is_taken_back(machine: Path, tmp_path: Path) -> None:
+    with only_configured(tmp_path) as prefix, crowd(UID, 2, 1) as child:
+        pids = pids_of(child)
+        home = group_of(pids[0])
+        workload = ("--", sys.executable, "-c", HERE, OTHER, 0.3)
+        done = kilter("run", "--set", "groups.per_uid=1", *workload, prefix=prefix)
+        assert done.returncode == 0, done.stderr
+        assert f"/kilter-{OTHER}" in done.stdout
+        assert kilters_groups() == []
+        assert astray(pids, home) == []
+        without = kilter("run", "--set", "groups.per_uid=0", *workload, prefix=prefix)
+        assert without.returncode == 0, without.stderr
+        assert "kilter-" not in without.stdout
+    known = json.loads(kilter("knobs", "show", "groups.per_uid", "--json").stdout)
+    assert known[0]["state"]["value"] == "0"
+
+
+@pytest.mark.real_kernel
+def test_a_killed_run_takes_the_knob_back(machine: Path, tmp_path: Path) -> None:
+    workload = ("--", sys.executable, "-c", HERE, OTHER, 60)
+    with (
+        only_configured(tmp_path) as prefix,
+        started("run", "--set", "groups.per_uid=1", *workload, prefix=prefix) as run,
+    ):
+        wait_until(lambda: f"kilter-{OTHER}" in kilters_groups(), "the workload has its group")
+        shown = json.loads(kilter("status", "--json").stdout)["layers"]
+        assert [layer["name"] for layer in shown] == ["run", "groups"]
+        kill_quietly(run.pid)
+        run.wait()
+        wait_until(lambda: not kilters_groups(), "the guardian has taken the knob back")
+        wait_until(
+            lambda: json.loads(kilter("status", "--json").stdout)["layers"] == [],
+            "no layer is left",
+        )
+
+
+@pytest.mark.real_kernel
+def test_a_batch_goes_from_arm_to_arm_and_back(machine: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HERE, str(OTHER), "0.2"]
+    arms = ["1", "0", "1", "1"]
+    lines = [json.dumps({"command": command, "settings": {"groups.per_uid": arm}}) for arm in arms]
+    with only_configured(tmp_path) as prefix:
+        done = kilter("run", "--batch", input="\n".join(lines) + "\n", prefix=prefix)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    tails = [reply["record"]["stdout_tail"] for reply in records]
+    assert [f"kilter-{OTHER}" in tail for tail in tails] == [arm == "1" for arm in arms]

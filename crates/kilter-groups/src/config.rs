@@ -33,6 +33,8 @@ pub struct Config {
     pub fold_subuids: bool,
     /// Seconds between sweeps over all processes, 1 to 86400.
     pub sweep_s: u32,
+    /// Only these users, where any are named; all others stay as they are.
+    pub only: Vec<RangeInclusive<u32>>,
     /// The first one that fits a uid decides.
     pub rules: Vec<Rule>,
 }
@@ -66,6 +68,7 @@ impl Default for Config {
             max_groups: DEFAULT_MAX_GROUPS as usize,
             fold_subuids: true,
             sweep_s: DEFAULT_SWEEP_S,
+            only: Vec::new(),
             rules: Vec::new(),
         }
     }
@@ -90,6 +93,7 @@ struct Raw {
     max_groups: i64,
     fold_subuids: bool,
     sweep_s: i64,
+    only: Vec<String>,
     rule: Vec<toml::Spanned<RawRule>>,
 }
 
@@ -100,6 +104,7 @@ impl Default for Raw {
             max_groups: DEFAULT_MAX_GROUPS.into(),
             fold_subuids: true,
             sweep_s: DEFAULT_SWEEP_S.into(),
+            only: Vec::new(),
             rule: Vec::new(),
         }
     }
@@ -173,6 +178,11 @@ fn parse(root: &Path, text: &str) -> Result<Config, Problem> {
         max_groups: whole("max_groups", raw.max_groups, 1..=100_000)? as usize,
         fold_subuids: raw.fold_subuids,
         sweep_s: whole("sweep_s", raw.sweep_s, 1..=86_400)?,
+        only: raw
+            .only
+            .iter()
+            .map(|text| range(text).map_err(|problem| (None, format!("`only`: {problem}"))))
+            .collect::<Result<_, _>>()?,
         rules: raw.rule.iter().map(rule).collect::<Result<_, _>>()?,
     })
 }
@@ -304,6 +314,7 @@ mod tests {
                 "max_percent",
             ),
             ("sweep_s = 0", None, "sweep_s"),
+            ("only = ['5', 'x']", None, "`only`"),
             ("max_groups = -1", None, "max_groups"),
             ("= =", Some(1), ""),
         ] {

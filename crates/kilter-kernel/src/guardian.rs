@@ -25,6 +25,15 @@ impl Guardian {
     /// Forks the guardian of this process. Call it before the first write, while the process has
     /// one thread.
     pub fn start(kernel: &Kernel) -> io::Result<Guardian> {
+        Self::fork(kernel, false)
+    }
+
+    /// The same, without a word on standard error, which somebody may be waiting to see the end of.
+    pub fn start_silently(kernel: &Kernel) -> io::Result<Guardian> {
+        Self::fork(kernel, true)
+    }
+
+    fn fork(kernel: &Kernel, silent: bool) -> io::Result<Guardian> {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let owner = this_process();
         // SAFETY: the process has one thread (the caller's promise), so the child may allocate and
@@ -33,7 +42,7 @@ impl Guardian {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(writer);
-                let _ = std::panic::catch_unwind(|| guard(kernel, reader, &owner));
+                let _ = std::panic::catch_unwind(|| guard(kernel, reader, &owner, silent));
                 // SAFETY: always allowed; skips the destructors and exit handlers of the owner.
                 unsafe { libc::_exit(0) }
             }
@@ -62,8 +71,8 @@ impl Drop for Guardian {
     }
 }
 
-fn guard(kernel: &Kernel, pipe: OwnedFd, owner: &Owner) {
-    detach();
+fn guard(kernel: &Kernel, pipe: OwnedFd, owner: &Owner, silent: bool) {
+    detach(silent);
     let mut group = None;
     for line in BufReader::new(File::from(pipe))
         .lines()
@@ -107,7 +116,7 @@ fn guard(kernel: &Kernel, pipe: OwnedFd, owner: &Owner) {
 }
 
 /// Leaves the owner's terminal and signals, so that what ends the owner does not end the guardian.
-fn detach() {
+fn detach(silent: bool) {
     let _ = rustix::process::setsid();
     // SAFETY: a local set, initialised by sigfillset before use.
     unsafe {
@@ -119,6 +128,9 @@ fn detach() {
     if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(&null);
         let _ = rustix::stdio::dup2_stdout(&null);
+        if silent {
+            let _ = rustix::stdio::dup2_stderr(&null);
+        }
     }
     // The killer may be the kernel, short of memory; it must not take both.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");

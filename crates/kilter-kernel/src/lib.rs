@@ -10,6 +10,7 @@
 
 mod cgroup;
 mod guardian;
+mod holder;
 mod journal;
 mod kernel;
 mod layer;
@@ -27,6 +28,7 @@ mod value;
 
 pub use cgroup::{CgroupVersion, CpuTree, CpuTreeError, Door, HeldTree, Move, PREFIX};
 pub use guardian::Guardian;
+pub use holder::{say_ready, wait_for_go};
 pub use journal::Entry;
 pub use kernel::{FileError, Files, Kernel, Refusal};
 pub use layer::{Begun, LayerError, Step, Transaction, Written};

@@ -4,7 +4,7 @@ use crate::cgroup::{CpuTree, HeldTree, Move};
 use crate::journal::Layer;
 use crate::kernel::{FileError, Files, Kernel};
 use crate::process::{end, is_alive, this_process};
-use crate::store::{Lock, StoreError};
+use crate::store::{Lock, Store, StoreError};
 use kilter_api::{Held, HeldValue, Owner, Restored, RestoredFile};
 
 /// Groups that could not be put in force. Nothing of them is left.
@@ -91,6 +91,28 @@ impl Lock<'_> {
             end(owner);
         }
     }
+}
+
+/// Whether a living process moves processes for a knob.
+pub(crate) fn is_held(kernel: &Kernel, knob: &str) -> bool {
+    let moves = |layer: &Layer| layer.moves.iter().any(|moved| moved.knob == knob);
+    let lives = |layer: &Layer| layer.owner.as_ref().is_some_and(is_alive);
+    let layers = Store::new(kernel).layers().unwrap_or_default();
+    layers.iter().any(|layer| moves(layer) && lives(layer))
+}
+
+/// Takes back what a process that was ended had moved. The caller has the lock.
+pub(crate) fn forget_owner(kernel: &Kernel, owner: &Owner) -> Result<(), FileError> {
+    let store = Store::new(kernel);
+    let layers = store.layers().unwrap_or_default();
+    let its = |layer: &&Layer| layer.owner.as_ref() == Some(owner) && !layer.moves.is_empty();
+    for layer in layers.iter().filter(its) {
+        for moved in &layer.moves {
+            moved.take_back(kernel)?;
+        }
+        let _ = std::fs::remove_file(store.file(layer.id));
+    }
+    Ok(())
 }
 
 /// Takes a layer's moves back, and says what came of it.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Trees whose files may be opened, writing included. A path lies in exactly one of them.
-const TREES: [&str; 2] = ["/proc/sys", "/sys"];
+const TREES: [&str; 3] = ["/proc/sys", "/sys", crate::holder::TREE];
 
 /// A checked path of a kernel file, as the kernel names it (without the injected root).
 #[derive(
@@ -48,7 +48,7 @@ impl KernelPath {
         &self.0
     }
 
-    /// The tree (`/proc/sys` or `/sys`) and the rest below it.
+    /// The tree (`/proc/sys`, `/sys` or that of the holders) and the rest below it.
     pub(crate) fn split(&self) -> (&'static str, &str) {
         let tree = tree_of(&self.0).expect("checked in new");
         (tree, &self.0[tree.len() + 1..])

@@ -12,6 +12,12 @@ pub fn this_process() -> Owner {
     }
 }
 
+/// A process told apart from a later one with the same number; none if there is none.
+pub(crate) fn owner_of(pid: i32) -> Option<Owner> {
+    let start_ticks = start_ticks(pid)?;
+    Some(Owner { pid, start_ticks })
+}
+
 /// Whether this process acts as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

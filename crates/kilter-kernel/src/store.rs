@@ -90,6 +90,17 @@ impl Store {
         })
     }
 
+    /// The right to change settings of a process that the holder of the lock has started and waits
+    /// for.
+    pub(crate) fn lock_without_waiting(&self) -> Result<Lock<'_>, StoreError> {
+        let file = self.open(&self.dir.join("lock"))?;
+        Ok(Lock {
+            store: self,
+            _file: file,
+            _signals: SignalsHeld::hold(),
+        })
+    }
+
     /// Takes the right to run experiments, or says who has it.
     pub fn experiment(&self) -> Result<Experiment, StoreError> {
         create(&self.dir)?;

@@ -70,6 +70,14 @@ pub enum Command {
     /// Give every user an equal share of the CPU, however many tasks each starts
     #[command(subcommand)]
     Groups(Groups),
+    /// Hold a knob whose value is a process
+    #[command(hide = true)]
+    Hold {
+        /// The knob
+        knob: String,
+        /// Its value
+        value: String,
+    },
     /// Generate load
     #[command(subcommand, hide = true)]
     Load(Load),

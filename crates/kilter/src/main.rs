@@ -79,6 +79,7 @@ fn dispatch(cli: &Cli) -> Outcome {
         Command::Diff(args) => commands::profile::diff(&machine, args),
         Command::Evidence(args) => commands::evidence::run(&machine, args),
         Command::Groups(command) => commands::groups::run(&machine, command),
+        Command::Hold { knob, value } => commands::hold::run(&machine, knob, value),
         Command::Load(command) => commands::load::run(command),
         Command::Completions { shell } => commands::generate::completions(*shell),
         Command::Man { dir } => commands::generate::man(dir),

@@ -21,7 +21,7 @@ use std::time::Duration;
 const LAYER: &str = "groups";
 
 /// The knob that the layer sets.
-const KNOB: &str = "groups.per_uid";
+pub const KNOB: &str = "groups.per_uid";
 
 /// Since this version systemd gives the cpu controller to user slices (its NEWS for 252).
 const SYSTEMD_WITH_SLICES: u32 = 252;
@@ -45,21 +45,41 @@ fn keep(machine: &Machine, args: &GroupsRun) -> Outcome {
     refuse_during_experiment(machine)?;
     beside_systemd(machine, args.beside_systemd)?;
     let signals = Signals::take()?;
-    let begun = begin(machine, policy)?;
+    let begun = begin(machine, policy, Lending::Mine)?;
     tell_kernel(machine, &begun);
+    serve(machine, begun, &signals, !args.no_realtime, tell_ready)
+}
+
+/// The daemon as the process behind the knob.
+pub fn hold(machine: &Machine) -> Outcome {
+    let policy = policy(machine, &GroupsRun::default())?;
+    let signals = Signals::take()?;
+    let begun = begin(machine, policy, Lending::Starters)?;
+    let ready = |_, _| drop(kilter_kernel::say_ready());
+    serve(machine, begun, &signals, true, ready)
+}
+
+/// Runs the daemon until a signal, and takes everything back.
+fn serve(
+    machine: &Machine,
+    begun: Begun,
+    signals: &Signals,
+    realtime: bool,
+    ready: impl FnOnce(Swept, usize),
+) -> Outcome {
     let Begun {
         id,
         guardian,
         subscription,
         groups,
     } = begun;
-    let (mut daemon, refused) = Daemon::new(subscription, groups, !args.no_realtime);
+    let (mut daemon, refused) = Daemon::new(subscription, groups, realtime);
     if let Some(error) = refused {
         say::warning(format!(
             "no real-time scheduling ({error}): on a busy machine processes are moved later"
         ));
     }
-    let ended = daemon.run(signals.as_fd(), tell_ready, &mut |text| say::warning(text));
+    let ended = daemon.run(signals.as_fd(), ready, &mut |text| say::warning(text));
     drop(daemon);
     // Taken, or it would end this process once it is let through again.
     while signals.next()?.is_some() {}
@@ -81,15 +101,32 @@ pub struct Begun {
     pub groups: Groups,
 }
 
+/// Whose lock the journal is written under.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Lending {
+    /// This process takes it.
+    Mine,
+    /// The process that started this one has it, and waits.
+    Starters,
+}
+
 /// Subscribes, starts the guardian and journals; nothing is moved yet. Call it while the process
 /// has one thread.
-pub fn begin(machine: &Machine, policy: Policy) -> Result<Begun, Failure> {
+pub fn begin(machine: &Machine, policy: Policy, lending: Lending) -> Result<Begun, Failure> {
     let tree = CpuTree::find(&machine.kernel)?;
     let subscription = subscribe()?;
     let proc = Proc::open(&machine.kernel)?;
-    drop(machine.lock()?);
-    let guardian = Guardian::start(&machine.kernel)?;
-    let (id, held): (u64, HeldTree) = machine.lock()?.begin_moves(
+    if lending == Lending::Mine {
+        drop(machine.lock()?);
+    }
+    let (guardian, lock) = match lending {
+        Lending::Mine => (Guardian::start(&machine.kernel)?, machine.lock()?),
+        Lending::Starters => (
+            Guardian::start_silently(&machine.kernel)?,
+            machine.store.lent_lock()?,
+        ),
+    };
+    let (id, held): (u64, HeldTree) = lock.begin_moves(
         &machine.kernel,
         &tree,
         (LAYER, KNOB),
@@ -125,6 +162,11 @@ fn policy(machine: &Machine, args: &GroupsRun) -> Result<Policy, Failure> {
     let only = only
         .collect::<Result<Vec<_>, _>>()
         .map_err(|problem| Failure::new(format!("--only {problem}")))?;
+    let only = if only.is_empty() {
+        config.only.clone()
+    } else {
+        only
+    };
     Ok(with_folds(machine, config, only))
 }
 

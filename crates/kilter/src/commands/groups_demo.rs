@@ -4,7 +4,7 @@
 use crate::args::this_binary;
 use crate::cli::GroupsDemo;
 use crate::commands::apply::refuse_during_experiment;
-use crate::commands::groups::{begin, end, need_real, on_off, with_folds};
+use crate::commands::groups::{Lending, begin, end, need_real, on_off, with_folds};
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
 use crate::say;
@@ -93,7 +93,7 @@ fn under_groups<T>(
     policy: Policy,
     work: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let begun = begin(machine, policy)?;
+    let begun = begin(machine, policy, Lending::Mine)?;
     let (stop, stopper) = rustix::pipe::pipe().map_err(std::io::Error::from)?;
     let (ready, wait) = std::sync::mpsc::channel();
     let (subscription, groups) = (begun.subscription, begun.groups);

@@ -11,6 +11,7 @@ mod evidence_text;
 pub mod generate;
 pub mod groups;
 mod groups_demo;
+pub mod hold;
 pub mod knobs;
 pub mod lab;
 pub mod load;
