@@ -3,10 +3,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Debian packages: what building needs, what the demo needs, what the tests need.
+# Debian packages: what building needs, what the demo needs, what the tests need, what guests need.
 BUILD_PACKAGES := gcc libc6-dev python3-venv
 DEMO_PACKAGES := linux-perf
 TEST_PACKAGES := chromium linux-perf rt-tests strace stress-ng sudo sysbench
+VM_PACKAGES := busybox-static file kmod qemu-system-x86 strace udev zstd
 BENCH_PACKAGES := hyperfine rt-tests strace tuned
 
 # Tests send signals: one that is ignored here (nohup, a shell's background) would never arrive.
@@ -14,14 +15,16 @@ SIGNALS := env --default-signal=HUP,INT,QUIT,TERM
 
 SOURCES := $(shell git ls-files -co --exclude-standard Cargo.toml Cargo.lock crates catalog lab/kilter_lab pyproject.toml)
 
-.PHONY: help build demo test test-rust test-python bench clean packages-build packages-demo packages-test packages-bench need-root
+.PHONY: help build demo test test-rust test-python test-vm bench clean need-root
+.PHONY: packages-build packages-demo packages-test packages-vm packages-bench
 
 help:
-	@echo "make demo   build kilter, tune a real workload on this machine, put everything back (root)"
-	@echo "make test   build kilter and run every test (root for the tests on the real kernel)"
-	@echo "make bench  measure kilter beside its peers (root)"
-	@echo "make build  build kilter into $(VENV)"
-	@echo "make clean  remove what was built"
+	@echo "make demo     build kilter, tune a real workload on this machine, put everything back (root)"
+	@echo "make test     build kilter and run every test (root for the tests on the real kernel)"
+	@echo "make test-vm  boot kernels from Debian's suites and run the tests that need root inside"
+	@echo "make bench    measure kilter beside its peers (root)"
+	@echo "make build    build kilter into $(VENV)"
+	@echo "make clean    remove what was built"
 
 # Installs what is missing, and says so; asks apt for nothing otherwise.
 define install
@@ -41,6 +44,8 @@ packages-demo:
 	$(call install,$(BUILD_PACKAGES) $(DEMO_PACKAGES))
 packages-test:
 	$(call install,$(BUILD_PACKAGES) $(TEST_PACKAGES))
+packages-vm:
+	$(call install,$(BUILD_PACKAGES) $(VM_PACKAGES))
 packages-bench:
 	$(call install,$(BUILD_PACKAGES) $(BENCH_PACKAGES))
 
@@ -78,6 +83,15 @@ test-python: $(VENV)/.kilter
 	$(BIN)/ruff format --check lab bench tests
 	$(BIN)/mypy
 	$(SIGNALS) $(BIN)/pytest -q -n 2 --dist loadgroup
+
+$(VENV)/.requirements-vm: tests/vm/requirements.txt $(VENV)/.requirements
+	@echo "Installing Python packages into $(VENV): virtme-ng"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r tests/vm/requirements.txt
+	@touch $@
+
+test-vm: packages-vm $(VENV)/.kilter $(VENV)/.requirements-vm
+	@PYTHONPATH=tests $(BIN)/python -m vm.kernels
+	$(SIGNALS) $(BIN)/pytest -q tests/vm
 
 bench: need-root packages-bench $(VENV)/.kilter
 	@bench/run.sh $(BIN)/kilter

@@ -19,11 +19,13 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests on the real kernel need root, and run one after the other also under xdist."""
+    spread = config.pluginmanager.hasplugin("xdist")
     for item in items:
         if item.get_closest_marker("real_kernel"):
-            item.add_marker(pytest.mark.xdist_group("real-kernel"))
+            if spread:
+                item.add_marker(pytest.mark.xdist_group("real-kernel"))
             if os.geteuid() != 0:
                 item.add_marker(pytest.mark.skip(reason="changing the real kernel needs root"))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .program import (
     BINARY,
+    SLOW,
     children,
     finish,
     is_alive,
@@ -20,10 +21,10 @@ from .program import (
 )
 from .roots import Root, Tree
 
-KILLS = 24
+KILLS = 6 if SLOW else 24
 PROMISED_S = 1.0
 """The settings are back this long after kilter was killed."""
-LOADED_S = 5.0
+LOADED_S = 40.0 if SLOW else 5.0
 """What is asserted: a machine under load is slower than the promise."""
 TUNE_KILLS = int(os.environ.get("KILTER_TUNE_KILLS", "2"))
 """Kills of a tune for each choice of victims; a study takes long to begin."""

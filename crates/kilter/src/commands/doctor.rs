@@ -46,6 +46,7 @@ pub fn run(machine: &Machine) -> Outcome {
             .filter_map(|(prefix, name)| family(prefix, name, &knobs)),
     );
     checks.extend([
+        swap(machine),
         pressure(machine),
         counters(),
         lab_check(),
@@ -193,6 +194,37 @@ fn family(prefix: &str, name: &str, knobs: &[Knob]) -> Option<Check> {
     Some(check(name, state, detail, hint))
 }
 
+/// What swappiness and swap readahead act on.
+fn swap(machine: &Machine) -> Check {
+    let name = "swap";
+    let text = std::fs::read_to_string(machine.kernel.below("/proc/swaps")).unwrap_or_default();
+    let areas: Vec<String> = text.lines().skip(1).filter_map(swap_area).collect();
+    match areas.is_empty() {
+        true => check(
+            name,
+            CheckState::Limited,
+            "none: vm.swappiness and vm.page-cluster have nothing to act on",
+            "zram gives swap in compressed memory",
+        ),
+        false => check(name, CheckState::Works, areas.join(", "), ""),
+    }
+}
+
+/// A line of `/proc/swaps` (name, type, KiB, KiB in use, priority) for people.
+fn swap_area(line: &str) -> Option<String> {
+    let mut words = line.split_ascii_whitespace();
+    let file = words.next()?;
+    let size_kib: u64 = words.nth(1)?.parse().ok()?;
+    let priority = words.nth(1)?;
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let kind = match name.starts_with("zram") {
+        true => "compressed memory",
+        false => "disk",
+    };
+    let mib = size_kib.div_ceil(1 << 10);
+    Some(format!("{name} ({kind}, {mib} MiB, priority {priority})"))
+}
+
 fn pressure(machine: &Machine) -> Check {
     let name = "pressure stalls (PSI)";
     match machine.kernel.below("/proc/pressure/cpu").exists() {
@@ -304,5 +336,24 @@ fn sched_ext(fingerprint: &Fingerprint) -> Check {
             format!("{loaded}: fair-class knobs do not govern its tasks"),
             "unload it to tune the fair scheduler",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::swap_area;
+
+    #[test]
+    fn swap_areas_are_told_with_size_and_priority() {
+        let line = "/dev/zram0                              partition\t65532\t\t0\t\t100";
+        assert_eq!(
+            swap_area(line).unwrap(),
+            "zram0 (compressed memory, 64 MiB, priority 100)"
+        );
+        assert_eq!(
+            swap_area("/swapfile file 2097148 512 -2").unwrap(),
+            "swapfile (disk, 2048 MiB, priority -2)"
+        );
+        assert_eq!(swap_area("Filename"), None);
     }
 }

@@ -1,0 +1,1 @@
+"""Boots of real kernels: which, how, and what is tested inside."""

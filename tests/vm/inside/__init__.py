@@ -1,0 +1,1 @@
+"""Tests that run inside a guest, as root, on its kernel."""

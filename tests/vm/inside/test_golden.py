@@ -1,0 +1,63 @@
+"""What the catalog finds on a kernel of each kind, beside what it found when somebody last looked.
+
+The file tells of each entry whether it is here, and why not where it is not; for words, what the file
+offers. Values are not in it: they differ with the machine's size and with minor versions.
+``KILTER_UPDATE_GOLDEN`` (pytest ``--update-golden``) has the guest write its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .machine import Machine, specs
+
+KIND = os.environ.get("KILTER_GUEST_KIND", "")
+FILE = Path(__file__).parents[1] / "golden" / f"{KIND}.json"
+UPDATE = os.environ.get("KILTER_UPDATE_GOLDEN")
+"""A directory of the host's that the guest may write to."""
+
+DEVICE = "vda"
+"""The guest's disk: devices differ in what they can do."""
+
+
+def found(machine: Machine) -> dict[str, Any]:
+    """What this kernel says of each entry of the catalog."""
+    return {spec["name"]: state(machine, spec["name"]) for spec in specs()}
+
+
+def state(machine: Machine, spec: str) -> Any:
+    """``present``, with the words that are offered and whether it can be written; or the reason."""
+    knobs = [
+        knob for knob in machine.of(spec) if "<dev>" not in spec or f".{DEVICE}." in knob["name"]
+    ]
+    if not knobs:
+        return "no such device"
+    (knob,) = knobs[:1]
+    told = knob["state"]
+    if told["state"] != "present":
+        return told["reason"]
+    words = {"offered": sorted(knob["offered"])} if knob.get("offered") else {}
+    lines: dict[str, Any] = {"file": generic(told["path"])} | words
+    return lines if told["writable"] else lines | {"writable": False}
+
+
+def generic(path: str) -> str:
+    """A path without the names of this machine's devices."""
+    return path.replace(f"/{DEVICE}/", "/<dev>/")
+
+
+def test_the_catalog_finds_what_it_found_before(machine: Machine) -> None:
+    now = found(machine)
+    if UPDATE:
+        Path(UPDATE, f"{KIND}.json").write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
+        pytest.skip("written anew: look at the difference")
+    assert FILE.exists(), f"{FILE} is missing: pytest tests/vm --update-golden"
+    before = json.loads(FILE.read_text())
+    differ = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+    told = [f"{name}: was {before.get(name)}, is {now.get(name)}" for name in sorted(differ)]
+    assert not differ, "\n".join([*told, "if this is right: pytest tests/vm --update-golden"])
