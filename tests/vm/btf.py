@@ -98,7 +98,9 @@ class Btf:
         """The names of a structure's members; empty if there is no such structure."""
         for kind, name, _, at, count in self.types:
             if kind == STRUCT and name and self.name(name) == structure:
-                offsets = [struct.unpack_from("<I", self.data, at + 12 * i)[0] for i in range(count)]
+                offsets = [
+                    struct.unpack_from("<I", self.data, at + 12 * i)[0] for i in range(count)
+                ]
                 return [self.name(offset) for offset in offsets]
         return []
 

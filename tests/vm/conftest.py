@@ -13,6 +13,7 @@ import pytest
 
 from . import guest, kernels
 from .kinds import KINDS, Kind
+from .places import cache as cache_place
 from .session import OPTIONS, REPOSITORY, TESTS, Session
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -127,8 +128,12 @@ class InGuest(pytest.Item):
         return sessions[kind]
 
     def _boot(self) -> Session:
-        chosen = [item.test for item in self.session.items if self._is_sibling(item)]
-        where = self.config.getoption("--guest-logs") or kernels.cache() / "logs"
+        chosen = [
+            item.test
+            for item in self.session.items
+            if isinstance(item, GuestTest) and item.parent is self.parent
+        ]
+        where = self.config.getoption("--guest-logs") or cache_place() / "logs"
         update = self.config.getoption("--update-golden")
         session = Session(
             self.kernel,
@@ -140,17 +145,14 @@ class InGuest(pytest.Item):
         session.start()
         return session
 
-    def _is_sibling(self, item: pytest.Item) -> bool:
-        return isinstance(item, GuestTest) and item.parent is self.parent
-
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The guest's own words."""
-        if isinstance(excinfo.value, GuestFailure):
+        if isinstance(excinfo.value, FailedInGuestError):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
 
-class GuestFailure(Exception):
+class FailedInGuestError(Exception):
     """A failure in a guest, as it told it."""
 
 
@@ -167,7 +169,7 @@ class GuestTest(InGuest):
         if result.state == "skipped":
             pytest.skip(result.text)
         if result.state != "passed":
-            raise GuestFailure(result.text)
+            raise FailedInGuestError(result.text)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Named by kernel and test."""
@@ -181,9 +183,9 @@ class KernelLog(InGuest):
         """Looks at it when all tests have run."""
         account = self.guest_session().finish()
         if account.harm:
-            raise GuestFailure("\n\n".join(account.harm))
+            raise FailedInGuestError("\n\n".join(account.harm))
         if account.codes and account.codes[-1] not in (0, 1):
-            raise GuestFailure(f"the guest's test run ended with {account.codes[-1]}")
+            raise FailedInGuestError(f"the guest's test run ended with {account.codes[-1]}")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from . import kernels
 from .apt import Package, Suite, SuiteError, shown
-from .btf import Has, ImageError, vmlinux
+from .btf import Has, ImageError, inspect, vmlinux
 from .kinds import KINDS, Kind, kind
 
 
@@ -22,7 +23,7 @@ class FakeSuite(Suite):
         self.given = packages
 
     def packages(self, pattern: str) -> list[Package]:  # type: ignore[override]
-        return [p for p in self.given if kernels.re.fullmatch(pattern, p.name)]
+        return [p for p in self.given if re.fullmatch(pattern, p.name)]
 
 
 SPLIT = (
@@ -118,7 +119,9 @@ def test_kernels_that_no_kind_needs_are_removed(empty_cache: Path) -> None:
 
 
 def test_credentials_of_a_mirror_are_not_shown() -> None:
-    assert shown("http://user:word@mirror.example:8080/debian") == "http://mirror.example:8080/debian"
+    assert (
+        shown("http://user:word@mirror.example:8080/debian") == "http://mirror.example:8080/debian"
+    )
 
 
 def test_what_is_no_kernel_image_is_refused(tmp_path: Path) -> None:
@@ -140,4 +143,4 @@ def test_the_kernel_in_the_cache_has_what_its_kind_says(wanted: Kind) -> None:
     kernel = kernels.remembered(wanted)
     if kernel.missing:
         pytest.skip(kernel.missing)
-    assert wanted.fits(kernels.inspect(kernel.image))
+    assert wanted.fits(inspect(kernel.image))

@@ -34,7 +34,9 @@ def ending(code: int | None, why: str = "", harm: str = "") -> Ending:
     return Ending(code, why, 10.0, Verdict(harm, 0))
 
 
-def played(monkeypatch: pytest.MonkeyPatch, work: Path, script: Script, tests: list[str]) -> Session:
+def played(
+    monkeypatch: pytest.MonkeyPatch, work: Path, script: Script, tests: list[str]
+) -> Session:
     """A session whose guests follow a script."""
 
     class FakeGuest:

@@ -53,12 +53,12 @@ fn found(
         let detail = format!("{path} is empty: this machine cannot do it");
         return Err(unavailable(UnavailableReason::Unsupported, detail));
     }
-    let value = parse_value(format, word, text).map_err(|error| {
-        let reason = match format {
-            Format::Feature => UnavailableReason::Absent,
-            _ => UnavailableReason::Unsupported,
-        };
-        unavailable(reason, format!("{path}: {error}{}", successor(spec)))
+    let value = parse_value(format, word, text).map_err(|error| match format {
+        Format::Feature => lacking(spec),
+        _ => unavailable(
+            UnavailableReason::Unsupported,
+            format!("{path}: {error}{}", successor(spec)),
+        ),
     })?;
     if matches!(spec.value, ValueKind::Int { .. }) && value.parse::<i128>().is_err() {
         let detail = format!("{path} shows `{value}`, which is no number");
@@ -95,18 +95,21 @@ fn why(spec: &KnobSpec, problems: &[FileError]) -> Unavailable {
     };
     let reason = reason(told.refusal);
     let detail = match reason {
-        UnavailableReason::Absent => {
-            let eras: Vec<&str> = spec.paths.iter().map(|path| path.era.as_str()).collect();
-            format!(
-                "this kernel does not have it (kernels with it: {}){}",
-                eras.join(", "),
-                successor(spec)
-            )
-        }
+        UnavailableReason::Absent => return lacking(spec),
         UnavailableReason::NotMounted => "debugfs is not mounted".to_owned(),
         _ => told.to_string(),
     };
     unavailable(reason, detail)
+}
+
+fn lacking(spec: &KnobSpec) -> Unavailable {
+    let eras: Vec<&str> = spec.paths.iter().map(|path| path.era.as_str()).collect();
+    let detail = format!(
+        "this kernel does not have it (kernels with it: {}){}",
+        eras.join(", "),
+        successor(spec)
+    );
+    unavailable(UnavailableReason::Absent, detail)
 }
 
 fn successor(spec: &KnobSpec) -> String {

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,25 +24,24 @@ DEVICE = "vda"
 """The guest's disk: devices differ in what they can do."""
 
 
-def found(machine: Machine) -> dict[str, Any]:
+def found(machine: Machine) -> dict[str, str]:
     """What this kernel says of each entry of the catalog."""
     return {spec["name"]: state(machine, spec["name"]) for spec in specs()}
 
 
-def state(machine: Machine, spec: str) -> Any:
-    """``present``, with the words that are offered and whether it can be written; or the reason."""
+def state(machine: Machine, spec: str) -> str:
+    """Its file with the words that it offers; or the reason for which it cannot be used."""
     knobs = [
         knob for knob in machine.of(spec) if "<dev>" not in spec or f".{DEVICE}." in knob["name"]
     ]
     if not knobs:
         return "no such device"
-    (knob,) = knobs[:1]
-    told = knob["state"]
+    told = knobs[0]["state"]
     if told["state"] != "present":
-        return told["reason"]
-    words = {"offered": sorted(knob["offered"])} if knob.get("offered") else {}
-    lines: dict[str, Any] = {"file": generic(told["path"])} | words
-    return lines if told["writable"] else lines | {"writable": False}
+        reason: str = told["reason"]
+        return reason
+    words = "".join(f" {word}" for word in sorted(knobs[0].get("offered", [])))
+    return generic(told["path"]) + words + ("" if told["writable"] else " (read-only)")
 
 
 def generic(path: str) -> str:

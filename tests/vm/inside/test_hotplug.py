@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,13 +82,13 @@ def scsi_disk() -> Iterator[str]:
     wait_until(lambda: bool(disks() - before), "the disk has come")
     (disk,) = disks() - before
     wait_until(lambda: Path("/sys/block", disk, "queue/nr_requests").exists(), "its queue has come")
-    subprocess.run(["udevadm", "settle", "--timeout=30"], check=False)
     yield disk
-    for _ in range(50):
-        if subprocess.run(["rmmod", "scsi_debug"], capture_output=True, check=False).returncode == 0:
-            return
-        time.sleep(0.2)
-    pytest.fail("scsi_debug is held by something")
+    wait_until(scsi_debug_is_gone, "nothing holds the disk")
+
+
+def scsi_debug_is_gone() -> bool:
+    """Whether the disk's driver could be removed."""
+    return subprocess.run(["rmmod", "scsi_debug"], capture_output=True, check=False).returncode == 0
 
 
 def disks() -> set[str]:
@@ -139,5 +138,4 @@ def test_a_disk_that_comes_while_a_profile_holds(machine: Machine) -> None:
             assert f"block.{disk}.nomerges" not in str(ask("status"))
         finally:
             assert kilter("revert", profile).returncode == 0
-        subprocess.run(["udevadm", "settle", "--timeout=30"], check=False)
-        subprocess.run(["rmmod", "scsi_debug"], check=True)
+        wait_until(scsi_debug_is_gone, "nothing holds the disk")
