@@ -115,6 +115,8 @@ class Session:
                 if report is None:
                     print(line, file=output, flush=True)
                     return
+                if report["state"] == "failed":
+                    print(f"{report['test']}\n{report['text']}", file=output, flush=True)
                 if self.account.first_word_s == 0.0:
                     self.account.first_word_s = time.monotonic() - began
                 self._take(report)

@@ -53,6 +53,10 @@ pub struct PathSpec {
     /// How the file shows the value and takes it.
     #[serde(default)]
     pub format: Format,
+    /// For choices whose own file shows the current word alone: the file that lists the words which
+    /// the kernel offers now.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub offers: String,
 }
 
 /// How a kernel file shows and takes a value. Written values always end in a newline: some files

@@ -176,6 +176,7 @@ fn knob(state: KnobState) -> Knob {
                 file: "/proc/sys/vm/swappiness".into(),
                 era: "all".into(),
                 format: Format::Plain,
+                offers: String::new(),
             }],
             successor: String::new(),
             sources: vec!["Documentation/admin-guide/sysctl/vm.rst".into()],

@@ -84,6 +84,13 @@ pub fn check_spec(spec: &KnobSpec) -> Vec<String> {
             "a path is not a kernel setting's",
         );
         require(
+            path.offers.is_empty()
+                || (matches!(spec.value, ValueKind::Choice { .. })
+                    && placeholder(&path.offers) == placeholder(&spec.name)
+                    && KernelPath::new(path.offers.replace(['<', '>'], "")).is_ok()),
+            "`offers` is for choices, and is a kernel file with the name's placeholder",
+        );
+        require(
             fits(&spec.value, path.format),
             "a path's format does not fit the value's type",
         );

@@ -35,11 +35,26 @@ pub fn probe(
             Err(error) => return Err(unavailable(UnavailableReason::Absent, error.to_string())),
         };
         match kernel.read(&path) {
-            Ok(text) => return found(spec, path, place.format, word, &text),
+            Ok(text) => {
+                let mut found = found(spec, path, place.format, word, &text)?;
+                if !place.offers.is_empty() {
+                    found.offered = listed(kernel, fill(&place.offers, instance));
+                }
+                return Ok(found);
+            }
             Err(error) => problems.push(error),
         }
     }
     Err(why(spec, &problems))
+}
+
+/// The words in a file beside a knob's own; none if there is no such file.
+fn listed(kernel: &Kernel, file: String) -> Vec<String> {
+    KernelPath::new(file)
+        .ok()
+        .and_then(|path| kernel.read(&path).ok())
+        .map(|text| text.split_whitespace().map(str::to_owned).collect())
+        .unwrap_or_default()
 }
 
 fn found(

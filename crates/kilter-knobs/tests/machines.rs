@@ -435,3 +435,43 @@ fn every_knob_of_the_catalog_is_probed_without_a_file_of_it() {
     assert!(templates.clone().count() > 5);
     templates.for_each(|spec| assert!(instances(&bare.kernel, spec).is_empty(), "{}", spec.name));
 }
+
+#[test]
+fn words_that_a_file_beside_the_knob_lists_are_offered() {
+    let idle = "/sys/devices/system/cpu/cpuidle";
+    let governor = |files: &[(&str, &str)]| {
+        let tree = tree(files);
+        probe_all(&tree.kernel, &tree.catalog)
+            .into_iter()
+            .find(|knob| knob.name == "cpuidle.governor")
+            .unwrap()
+    };
+    let current = format!("{idle}/current_governor");
+    let available = format!("{idle}/available_governors");
+    let knob = governor(&[(&current, "menu"), (&available, "ladder menu teo ")]);
+    assert_eq!(knob.offered, ["ladder", "menu", "teo"]);
+    let knob = governor(&[(&current, "menu")]);
+    assert_eq!(
+        knob.offered, [""; 0],
+        "a list that is missing forbids nothing"
+    );
+}
+
+#[test]
+fn a_feature_that_a_kernel_lacks_is_told_as_any_other_knob() {
+    let tree = tree(&[(
+        "/sys/kernel/debug/sched/features",
+        "PLACE_LAG NO_NEXT_BUDDY",
+    )]);
+    let knobs = probe_all(&tree.kernel, &tree.catalog);
+    let knob = knobs
+        .iter()
+        .find(|knob| knob.name == "sched.features.LAST_BUDDY")
+        .unwrap();
+    let KnobState::Unavailable(why) = &knob.state else {
+        panic!("{:?}", knob.state)
+    };
+    assert_eq!(why.reason, UnavailableReason::Absent);
+    assert!(why.detail.starts_with("this kernel does not have it"));
+    assert!(!why.detail.contains("PLACE_LAG"), "{}", why.detail);
+}

@@ -26,25 +26,47 @@ def second_cpu() -> Iterator[Path]:
         CPU.write_text("1\n")
 
 
-def test_scheduler_times_survive_a_cpu_that_goes_and_comes(
-    machine: Machine, second_cpu: Path
-) -> None:
-    knobs = {k["name"]: k for k in machine.knobs if k["state"]["state"] == "present"}
-    wanted = {knob: int(knobs[knob]["state"]["value"]) * 2 for knob in SCHED if knob in knobs}
-    assert wanted, "every kernel has one of these"
-    words = [f"{knob}={value}" for knob, value in wanted.items()]
+class Times:
+    """The scheduler's times, each twice what it was."""
+
+    def __init__(self, machine: Machine) -> None:
+        knobs = {k["name"]: k["state"] for k in machine.knobs if k["state"]["state"] == "present"}
+        self.files = {knob: Path(knobs[knob]["path"]) for knob in SCHED if knob in knobs}
+        assert self.files, "every kernel has one of these"
+        self.wanted = {knob: str(2 * int(knobs[knob]["value"])) for knob in self.files}
+        self.settings = [f"{knob}={value}" for knob, value in self.wanted.items()]
+
+    def held(self) -> bool:
+        """Whether the kernel shows them."""
+        shown = {knob: file.read_text().strip() for knob, file in self.files.items()}
+        return shown == self.wanted
+
+
+def test_scheduler_times_come_back_with_a_cpu(machine: Machine, second_cpu: Path) -> None:
+    times = Times(machine)
     with machine.undisturbed():
-        profile = hold("hotplug", words)
-        try:
-            for state in ("0\n", "1\n"):
-                second_cpu.write_text(state)
-                shown = {knob: read(Path(knobs[knob]["state"]["path"])) for knob in wanted}
-                assert shown == {knob: f"{value}\n" for knob, value in wanted.items()}
-                assert kilter("verify").returncode == 0
-        finally:
-            done = kilter("revert", profile)
-        assert done.returncode == 0, done
-        # What returned must survive too.
+        profile = hold("returns", times.settings)
+        # CFS scales them with the number of CPUs meanwhile (2 CPUs to 1: half).
+        second_cpu.write_text("0\n")
+        second_cpu.write_text("1\n")
+        held, verified = times.held(), kilter("verify").returncode
+        done = kilter("revert", profile)
+        assert (held, verified, done.returncode) == (True, 0, 0), done
+        # What has returned must survive too.
+        second_cpu.write_text("0\n")
+        second_cpu.write_text("1\n")
+
+
+def test_without_scaling_scheduler_times_stay(machine: Machine, second_cpu: Path) -> None:
+    times = Times(machine)
+    with machine.undisturbed():
+        profile = hold("stays", [*times.settings, "sched.tunable_scaling=0"])
+        second_cpu.write_text("0\n")
+        while_away = times.held(), kilter("verify").returncode
+        second_cpu.write_text("1\n")
+        afterwards = times.held(), kilter("verify").returncode
+        done = kilter("revert", profile)
+        assert (while_away, afterwards, done.returncode) == ((True, 0), (True, 0), 0), done
         second_cpu.write_text("0\n")
         second_cpu.write_text("1\n")
 
