@@ -19,6 +19,9 @@ from .session import OPTIONS, REPOSITORY, TESTS, Session
 GOLDEN = Path(__file__).with_name("golden")
 collect_ignore = ["inside"]
 SESSIONS = pytest.StashKey[dict[str, Session]]()
+HANDED = pytest.StashKey[list[str]]()
+LINES = "guests"
+"""Closing lines, of this process and of its workers."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """No guest has been booted yet."""
     config.stash[SESSIONS] = {}
+    config.stash[HANDED] = []
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -78,7 +82,8 @@ class KernelTests(pytest.Collector):
     def __init__(self, *, kind: Kind, **more: Any) -> None:
         super().__init__(**more)
         self.kernel = kernels.remembered(kind)
-        self.add_marker(pytest.mark.xdist_group(kind.name))
+        if self.config.pluginmanager.hasplugin("xdist"):
+            self.add_marker(pytest.mark.xdist_group(kind.name))
 
     def collect(self) -> Iterable[pytest.Item]:
         """Its tests, and its log at the end; or the reason for which there is none."""
@@ -188,10 +193,28 @@ class KernelLog(InGuest):
             raise FailedInGuestError(f"the guest's test run ended with {account.codes[-1]}")
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of xdist hands its closing lines to whoever prints."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[LINES] = closing_lines(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker has ended."""
+    node.config.stash[HANDED] += getattr(node, "workeroutput", {}).get(LINES, [])
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """A closing line per kernel."""
-    for kind, session in config.stash[SESSIONS].items():
-        terminalreporter.write_line(closing_line(kind, session))
+    for line in [*config.stash[HANDED], *closing_lines(config)]:
+        terminalreporter.write_line(line)
+
+
+def closing_lines(config: pytest.Config) -> list[str]:
+    """Those of the kernels that were booted by this process."""
+    return [closing_line(kind, session) for kind, session in config.stash[SESSIONS].items()]
 
 
 def closing_line(kind: str, session: Session) -> str:
