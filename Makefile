@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 BUILD_PACKAGES := gcc libc6-dev python3-venv
 DEMO_PACKAGES := linux-perf
 TEST_PACKAGES := chromium linux-perf rt-tests strace stress-ng sudo sysbench
-VM_PACKAGES := busybox-static file kmod qemu-system-x86 strace udev zstd
+VM_PACKAGES := busybox-static debian-archive-keyring file kmod qemu-system-x86 strace udev zstd
 BENCH_PACKAGES := hyperfine rt-tests strace tuned
 
 # Tests send signals: one that is ignored here (nohup, a shell's background) would never arrive.

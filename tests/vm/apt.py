@@ -73,6 +73,8 @@ class Suite:
         """Bring the package lists up to date, unless they are fresh."""
         stamp = self.place / "refreshed"
         text = self._stanza()
+        self.place.mkdir(parents=True, exist_ok=True)
+        (self.place / "apt.conf").write_text(self._configuration())
         same = self.sources.exists() and self.sources.read_text() == text
         young = stamp.exists() and time.time() - stamp.stat().st_mtime < FRESH_S
         if same and young and not force:
@@ -80,7 +82,6 @@ class Suite:
         for part in ("lists/partial", "cache/archives/partial"):
             (self.place / part).mkdir(parents=True, exist_ok=True)
         self.sources.write_text(text)
-        (self.place / "apt.conf").write_text(self._configuration())
         self._run("apt-get", "update", "-q", "--error-on=any")
         stamp.touch()
 

@@ -1,7 +1,8 @@
 """What the catalog finds on a kernel of each kind, beside what it found when somebody last looked.
 
 The file tells of each entry whether it is here, and why not where it is not; for words, what the file
-offers. Values are not in it: they differ with the machine's size and with minor versions.
+offers. Values are not in it: they differ with the machine's size and with minor versions. Suites move on
+to newer series by themselves; what is new there is told, and counts once the file is of that series.
 ``KILTER_UPDATE_GOLDEN`` (pytest ``--update-golden``) has the guest write its own.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -24,9 +26,15 @@ DEVICE = "vda"
 """The guest's disk: devices differ in what they can do."""
 
 
+def series() -> str:
+    """``7.3`` of ``7.3.4+deb13-amd64``."""
+    return ".".join(re.findall(r"\d+", os.uname().release)[:2])
+
+
 def found(machine: Machine) -> dict[str, str]:
     """What this kernel says of each entry of the catalog."""
-    return {spec["name"]: state(machine, spec["name"]) for spec in specs()}
+    knobs = {spec["name"]: state(machine, spec["name"]) for spec in specs()}
+    return {"kernel series": series()} | knobs
 
 
 def state(machine: Machine, spec: str) -> str:
@@ -58,4 +66,7 @@ def test_the_catalog_finds_what_it_found_before(machine: Machine) -> None:
     before = json.loads(FILE.read_text())
     differ = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
     told = [f"{name}: was {before.get(name)}, is {now.get(name)}" for name in sorted(differ)]
-    assert not differ, "\n".join([*told, "if this is right: pytest tests/vm --update-golden"])
+    told += ["if this is right: pytest tests/vm --update-golden"]
+    if "kernel series" in differ:
+        pytest.skip("\n".join(told))
+    assert not differ, "\n".join(told)
