@@ -91,7 +91,7 @@ $(VENV)/.requirements-vm: tests/vm/requirements.txt $(VENV)/.requirements
 
 test-vm: packages-vm $(VENV)/.kilter $(VENV)/.requirements-vm
 	@PYTHONPATH=tests $(BIN)/python -m vm.kernels
-	$(SIGNALS) $(BIN)/pytest -q -n 2 --dist loadgroup tests/vm
+	$(SIGNALS) $(BIN)/pytest -q -n 2 --dist loadscope tests/vm
 
 bench: need-root packages-bench $(VENV)/.kilter
 	@bench/run.sh $(BIN)/kilter

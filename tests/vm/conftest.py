@@ -82,8 +82,6 @@ class KernelTests(pytest.Collector):
     def __init__(self, *, kind: Kind, **more: Any) -> None:
         super().__init__(**more)
         self.kernel = kernels.remembered(kind)
-        if self.config.pluginmanager.hasplugin("xdist"):
-            self.add_marker(pytest.mark.xdist_group(kind.name))
 
     def collect(self) -> Iterable[pytest.Item]:
         """Its tests, and its log at the end; or the reason for which there is none."""
@@ -97,9 +95,12 @@ class KernelTests(pytest.Collector):
 
 
 def short(test: str) -> str:
-    """``inside/test_x.py::test_y`` → ``test_x::test_y``."""
+    """``inside/test_x.py::test_y`` → ``test_x.test_y``.
+
+    A kernel is then one scope of xdist (``--dist loadscope``): one worker, one guest.
+    """
     file, _, rest = test.partition("::")
-    return f"{Path(file).stem}::{rest}"
+    return f"{Path(file).stem}.{rest}"
 
 
 class NoKernel(pytest.Item):
