@@ -50,7 +50,7 @@ class Machine:
         first = self.shown()
         time.sleep(0.5)
         second = self.shown()
-        restless = {file for file in self.files if first[file] != second[file]}
+        restless = {file for file in self.files if first.get(file) != second.get(file)}
         self.files = [file for file in self.files if file not in restless]
 
     def shown(self) -> dict[Path, str]:
