@@ -18,6 +18,7 @@ mod layer;
 mod plan;
 mod profile;
 mod run;
+mod sched;
 mod verdict;
 mod workload;
 
@@ -29,6 +30,7 @@ pub use layer::*;
 pub use plan::*;
 pub use profile::*;
 pub use run::*;
+pub use sched::*;
 pub use verdict::*;
 pub use workload::*;
 

@@ -8,6 +8,7 @@
 //! [`Scheduler::start`] only says so.
 
 pub mod arithmetic;
+mod control;
 mod ended;
 #[cfg_attr(not(scheduler), allow(dead_code))]
 mod layout;
@@ -23,6 +24,7 @@ mod topology;
 #[cfg(not(scheduler))]
 mod unbuilt;
 
+pub use control::{Changes, Control};
 pub use ended::{Ended, How};
 pub use options::{Compare, Options};
 pub use params::{PARAMETERS, ParamError, Parameter, Params};

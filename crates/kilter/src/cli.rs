@@ -2,11 +2,13 @@
 
 mod groups;
 mod lab;
+mod sched;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub use groups::*;
 use kilter_api::Risk;
 pub use lab::*;
+pub use sched::*;
 use std::path::PathBuf;
 
 /// Find by experiment which kernel settings help this machine and this work, hold them safely, and
@@ -78,6 +80,9 @@ pub enum Command {
         /// Its value
         value: String,
     },
+    /// Run the HRRN scheduler (sched_ext), watch it, change it
+    #[command(subcommand)]
+    Sched(Sched),
     /// Generate load
     #[command(subcommand, hide = true)]
     Load(Load),

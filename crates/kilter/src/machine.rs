@@ -24,7 +24,15 @@ pub struct Machine {
 impl Machine {
     /// The machine that the global options name.
     pub fn new(cli: &Cli) -> Result<Self, Failure> {
-        let root = cli.root.as_path();
+        Self::below(cli.root.as_path(), cli.json)
+    }
+
+    /// This machine itself.
+    pub fn own() -> Result<Self, Failure> {
+        Self::below(Path::new("/"), false)
+    }
+
+    fn below(root: &Path, json: bool) -> Result<Self, Failure> {
         if !root.is_absolute() || !root.is_dir() {
             return Err(Failure::new(format!(
                 "--root {}: not an absolute path of a directory",
@@ -38,7 +46,7 @@ impl Machine {
             kernel,
             store,
             places,
-            json: cli.json,
+            json,
         })
     }
 

@@ -22,6 +22,12 @@ use machine::Machine;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if std::env::args_os()
+        .next()
+        .is_some_and(|name| is_named(&name, "scx_hrrn"))
+    {
+        return scx_hrrn();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -35,6 +41,24 @@ fn main() -> ExitCode {
         }
     });
     ExitCode::from(code)
+}
+
+fn is_named(argument: &std::ffi::OsStr, name: &str) -> bool {
+    std::path::Path::new(argument).file_name() == Some(name.as_ref())
+}
+
+/// Started as `scx_hrrn`: `kilter sched run hrrn` under the name that users of sched_ext expect.
+fn scx_hrrn() -> ExitCode {
+    let arguments = match cli::ScxHrrn::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    let outcome =
+        Machine::own().and_then(|machine| commands::sched::start(&machine, &arguments.hrrn));
+    ExitCode::from(outcome.unwrap_or_else(|failure| {
+        failure.print();
+        failure.code
+    }))
 }
 
 /// Help and version, or an error of usage. `run` keeps low codes for its command.
@@ -80,6 +104,7 @@ fn dispatch(cli: &Cli) -> Outcome {
         Command::Evidence(args) => commands::evidence::run(&machine, args),
         Command::Groups(command) => commands::groups::run(&machine, command),
         Command::Hold { knob, value } => commands::hold::run(&machine, knob, value),
+        Command::Sched(command) => commands::sched::run(&machine, command),
         Command::Load(command) => commands::load::run(command),
         Command::Completions { shell } => commands::generate::completions(*shell),
         Command::Man { dir } => commands::generate::man(dir),

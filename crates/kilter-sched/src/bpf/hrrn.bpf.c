@@ -167,7 +167,7 @@ void BPF_PROG(hrrn_enqueue, struct task_struct *p, u64 enq_flags)
 }
 
 /* Pulls from the CPUs that share this one's last-level cache, then from the others. */
-static __always_inline bool pull(s32 here, struct cpu *cpu, u64 now)
+static __always_inline void pull(s32 here, struct cpu *cpu, u64 now)
 {
 	u32 mine = cache_of[here & (HRRN_MAX_CPUS - 1)];
 	s32 i;
@@ -176,21 +176,20 @@ static __always_inline bool pull(s32 here, struct cpu *cpu, u64 now)
 	{
 		bool far = i >= config.cpus;
 		s32 from = (here + 1 + i) % config.cpus;
-		struct found f = { .oldest_at = ~0ULL, .here = here, .pulling = 1 };
 
-		f.best.class = CLASS_NOBODY;
 		if (from == here || far == (cache_of[from & (HRRN_MAX_CPUS - 1)] == mine))
 			continue;
-		if (scx_bpf_dsq_nr_queued(from) > 0 && pick(from, &f, cpu, now))
-			return true;
+		if (scx_bpf_dsq_nr_queued(from) <= 0)
+			continue;
+		cpu->found.best.class = CLASS_NOBODY;
+		if (pick(from, here, now))
+			return;
 	}
-	return false;
 }
 
 SEC("struct_ops")
 void BPF_PROG(hrrn_dispatch, s32 number, struct task_struct *prev)
 {
-	struct found f = { .oldest_at = ~0ULL, .here = number };
 	struct hrrn_stats *s = counters();
 	struct cpu *cpu = cpu_of(number);
 	bool running = prev && (prev->scx.flags & ENUM(scx_ent_flags, SCX_TASK_QUEUED));
@@ -200,10 +199,10 @@ void BPF_PROG(hrrn_dispatch, s32 number, struct task_struct *prev)
 	if (!cpu || !s || stalling())
 		return;
 	acknowledge(s);
-	f.best.class = CLASS_NOBODY;
+	cpu->found.best.class = CLASS_NOBODY;
 	if (running && (task = task_of(prev)))
-		claim_of(&f.best, prev, task, false, now);
-	if (pick(number, &f, cpu, now)) {
+		claim_of(&cpu->found.best, prev, task, false, now);
+	if (pick(number, number, now)) {
 		if (running && cpu->tick)
 			s->preempted_tick++;
 	} else if (running) {
@@ -254,7 +253,7 @@ void BPF_PROG(hrrn_running, struct task_struct *p)
 
 		if (waited < 0)
 			waited = 0;
-		s->waits[bucket(waited)]++;
+		s->waits[bucket(waited) & (HRRN_BUCKETS - 1)]++;
 		if (waited > s->wait_max_ns)
 			s->wait_max_ns = waited;
 		task->queued_at = 0;

@@ -14,29 +14,20 @@ static __always_inline bool may_run_on(struct task_struct *p, s32 cpu)
 	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
-static __always_inline void count_pick(u64 scanned, struct claim *winner, bool pulled)
+static __always_inline void count_pick(struct found *f, bool pulled)
 {
 	struct hrrn_stats *s = counters();
 
 	if (!s)
 		return;
 	s->picks++;
-	s->scanned += scanned;
-	if (scanned > s->scanned_max)
-		s->scanned_max = scanned;
+	s->scanned += f->scanned;
+	if (f->scanned > s->scanned_max)
+		s->scanned_max = f->scanned;
 	if (pulled)
 		s->pulls++;
-	s->ratios[bucket(winner->task.claim / winner->task.served)]++;
+	s->ratios[bucket(f->best.task.claim / f->best.task.served) & (HRRN_BUCKETS - 1)]++;
 }
-
-/* What a look through a queue found. */
-struct found {
-	struct claim best;
-	u64 oldest_at;
-	u64 scanned;
-	s32 here;   /* the CPU that picks */
-	u32 pulling; /* from another CPU's queue */
-};
 
 /* Looks at one task; 1: the best so far, 2: the one that has waited longest, 3: both. */
 static __always_inline int look_at(struct task_struct *p, struct found *f, u64 now)
@@ -45,7 +36,7 @@ static __always_inline int look_at(struct task_struct *p, struct found *f, u64 n
 	struct claim claim = {};
 	int verdict = 0;
 
-	if (!task || (f->pulling && !may_run_on(p, f->here)))
+	if (!task)
 		return 0;
 	if (config.reset_at_pick)
 		reset_if_due(p, task, now);
@@ -61,39 +52,51 @@ static __always_inline int look_at(struct task_struct *p, struct found *f, u64 n
 	return verdict;
 }
 
-/* Moves the best task of a queue to this CPU; false if `f->best` stays unbeaten. */
-static __always_inline bool pick(u64 queue, struct found *f, struct cpu *cpu, u64 now)
+/*
+ * Moves the best task of a queue to the CPU `here`; 0 if nobody there beats `found.best`, which the
+ * caller has set. Not static: the verifier then looks at it once.
+ */
+__noinline int pick(u64 queue, s32 here, u64 now)
 {
 	struct task_struct *p, *best = NULL, *oldest = NULL;
+	bool pulling = queue != (u64)here, capped = false, moved = false;
+	struct cpu *cpu = cpu_of(here);
 	struct bpf_iter_scx_dsq it;
-	bool capped = false, moved = false;
+	struct found *f;
 
+	if (!cpu)
+		return 0;
+	f = &cpu->found;
+	f->oldest_at = ~0ULL;
+	f->scanned = 0;
 	bpf_iter_scx_dsq_new(&it, queue, 0);
 	while ((p = bpf_iter_scx_dsq_next(&it))) {
-		int verdict = look_at(p, f, now);
+		int verdict;
 
+		if (++f->scanned > SCAN_MAX)
+			break;
+		if (pulling && !may_run_on(p, here))
+			continue;
+		verdict = look_at(p, f, now);
 		if (verdict & 1)
 			best = p;
 		if (verdict & 2)
 			oldest = p;
-		if (++f->scanned >= SCAN_MAX)
-			break;
 	}
 	/* Every other pick at most: those who have waited long must not shut out the woken. */
-	if (oldest && params.max_wait_ns && !f->pulling && !cpu->capped &&
+	if (oldest && params.max_wait_ns && !pulling && !cpu->capped &&
 	    now - f->oldest_at > params.max_wait_ns) {
 		best = oldest;
 		capped = true;
+		COUNT(capped);
 	}
 	if (best)
 		moved = scx_bpf_dsq_move(&it, best, ENUM(scx_dsq_id_flags, SCX_DSQ_LOCAL), 0);
 	bpf_iter_scx_dsq_destroy(&it);
 	cpu->capped = capped;
-	if (capped)
-		COUNT(capped);
-	if (moved)
-		count_pick(f->scanned, &f->best, f->pulling);
-	else if (best && !f->pulling) {
+	if (moved) {
+		count_pick(f, pulling);
+	} else if (best && !pulling) {
 		/* Taken by another CPU meanwhile. */
 		COUNT(races);
 		moved = scx_bpf_dsq_move_to_local(queue);

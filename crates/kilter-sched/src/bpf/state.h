@@ -47,7 +47,22 @@ struct {
 	__type(value, struct user);
 } users SEC(".maps");
 
-/* Who runs on a CPU: enough to compare with, without touching the task. */
+/* A claim on a CPU, with all that decides between two. */
+struct claim {
+	struct hrrn_ratio task;
+	struct hrrn_ratio user;
+	u32 class;
+	u32 uid;
+};
+
+/* What a look through a queue found. */
+struct found {
+	struct claim best;
+	u64 oldest_at;
+	u64 scanned;
+};
+
+/* Who runs on a CPU: enough to compare with, without touching the task; and what it is picking. */
 struct cpu {
 	u64 start;
 	u64 sum;    /* at `run_at` */
@@ -57,6 +72,7 @@ struct cpu {
 	u32 class;
 	u32 uid;
 	u32 tick; /* the tick asked for a pick */
+	struct found found;
 };
 
 struct {
@@ -95,7 +111,8 @@ static __always_inline struct hrrn_stats *counters(void)
 			__s->field++;                 \
 	} while (0)
 
-static __always_inline u32 bucket(u64 value)
+/* Not static: the verifier then looks at its 64 ways once, and not wherever it is called. */
+__noinline u32 bucket(u64 value)
 {
 	u32 n = 0;
 
@@ -106,7 +123,7 @@ static __always_inline u32 bucket(u64 value)
 			n += shift;
 		}
 	}
-	return n & (HRRN_BUCKETS - 1);
+	return n;
 }
 
 static __always_inline struct cpu *cpu_of(s32 number)
@@ -179,14 +196,6 @@ static __always_inline struct hrrn_ratio user_ratio(u32 uid, u64 now)
 	}
 	return hrrn_ratio(now, user->start, user->sum, 20);
 }
-
-/* A claim on a CPU, with all that decides between two. */
-struct claim {
-	struct hrrn_ratio task;
-	struct hrrn_ratio user;
-	u32 class;
-	u32 uid;
-};
 
 static __always_inline bool comes_first(struct claim *a, struct claim *b)
 {

@@ -46,8 +46,10 @@ enum {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct cpumask;
-struct cgroup;
+/* Whole, and not only named: the kernel compares the kinds of a function's arguments. */
+struct cpumask {
+	unsigned long bits[1];
+};
 
 typedef struct {
 	u32 val;
@@ -161,7 +163,6 @@ KFUNC bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it__iter, struct task_struc
 KFUNC s32 scx_bpf_dsq_nr_queued(u64 dsq_id);
 KFUNC s32 scx_bpf_task_cpu(const struct task_struct *p);
 KFUNC bool scx_bpf_test_and_clear_cpu_idle(s32 cpu);
-KFUNC s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags);
 KFUNC bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask);
 KFUNC int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags);
 KFUNC struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it);

@@ -18,6 +18,7 @@ pub mod load;
 pub mod profile;
 pub mod report;
 pub mod run;
+pub mod sched;
 pub mod selftest;
 mod space;
 pub mod status;
