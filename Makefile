@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Debian packages: what building needs, what the demo needs, what the tests need, what guests need.
 BUILD_PACKAGES := gcc libc6-dev python3-venv
+# For the HRRN scheduler (feature `sched`); without them everything else is built.
+SCHED_PACKAGES := clang-19 libelf-dev zlib1g-dev make pkg-config
 DEMO_PACKAGES := linux-perf
 TEST_PACKAGES := chromium linux-perf rt-tests strace stress-ng sudo sysbench
 VM_PACKAGES := busybox-static debian-archive-keyring file kmod qemu-system-x86 strace udev zstd
@@ -13,10 +15,17 @@ BENCH_PACKAGES := hyperfine rt-tests strace tuned
 # Tests send signals: one that is ignored here (nohup, a shell's background) would never arrive.
 SIGNALS := env --default-signal=HUP,INT,QUIT,TERM
 
-SOURCES := $(shell git ls-files -co --exclude-standard Cargo.toml Cargo.lock crates catalog lab/kilter_lab pyproject.toml)
+SOURCES := $(shell git ls-files -co --exclude-standard Cargo.toml Cargo.lock .cargo crates catalog lab/kilter_lab pyproject.toml)
+
+# What cargo is told of the HRRN scheduler. Clang is looked for by the build itself, which warns.
+define features
+$$(if [ -e /usr/include/gelf.h ] && [ -e /usr/include/zlib.h ] && ls /usr/lib*/libelf.a /usr/lib/*/libelf.a > /dev/null 2>&1; \
+	then echo "--features $(1)"; \
+	else echo "warning: kilter is built without the HRRN scheduler: libelf or zlib for development is missing ($(SCHED_PACKAGES))" >&2; fi)
+endef
 
 .PHONY: help build demo test test-rust test-python test-vm bench clean need-root
-.PHONY: packages-build packages-demo packages-test packages-vm packages-bench
+.PHONY: packages-build packages-demo packages-test packages-vm packages-bench packages-sched install-sched
 
 help:
 	@echo "make demo     build kilter, tune a real workload on this machine, put everything back (root)"
@@ -40,6 +49,11 @@ endef
 
 packages-build:
 	$(call install,$(BUILD_PACKAGES))
+packages-sched:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		$(MAKE) --no-print-directory install-sched || echo "warning: going on without the HRRN scheduler" >&2; fi
+install-sched:
+	$(call install,$(SCHED_PACKAGES))
 packages-demo:
 	$(call install,$(BUILD_PACKAGES) $(DEMO_PACKAGES))
 packages-test:
@@ -56,10 +70,10 @@ $(VENV)/.requirements: lab/requirements.txt
 	@touch $@
 
 # The wheel that users install: the binary and the Python package together.
-$(VENV)/.kilter: $(VENV)/.requirements $(SOURCES)
+$(VENV)/.kilter: $(VENV)/.requirements $(SOURCES) | packages-sched
 	@command -v cargo > /dev/null || { echo "error: Rust is missing (cargo is not on the path)" >&2; exit 1; }
 	@echo "Building kilter (Rust, release)"
-	@rm -rf dist && $(BIN)/maturin build --quiet --release --locked --out dist
+	@rm -rf dist && $(BIN)/maturin build --quiet --release --locked --out dist $(call features,sched)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/kilter-*.whl
 	@touch $@
 
@@ -73,10 +87,10 @@ demo: need-root packages-demo $(VENV)/.kilter
 
 test: packages-test $(VENV)/.kilter test-rust test-python
 
-test-rust:
+test-rust: | packages-sched
 	cargo fmt --check
-	cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
-	$(SIGNALS) cargo test --locked --workspace --quiet
+	cargo clippy --locked --workspace --all-targets --quiet $(call features,kilter/sched) -- -D warnings
+	$(SIGNALS) cargo test --locked --workspace --quiet $(call features,kilter/sched)
 
 test-python: $(VENV)/.kilter
 	$(BIN)/ruff check lab bench tests

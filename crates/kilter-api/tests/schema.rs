@@ -455,6 +455,32 @@ fn lab_requests() {
     );
 }
 
+fn scheduler() -> SchedStatus {
+    let total = SchedCounters {
+        picks: 3,
+        scanned: 5,
+        queued: 1,
+        wait_max_ns: 4_000_000,
+        waits: vec![0, 2, 1],
+        ratios: vec![0, 0, 0, 0, 3],
+        ..SchedCounters::default()
+    };
+    SchedStatus {
+        supported: true,
+        loaded: Some("hrrn".into()),
+        hrrn: Some(SchedRun {
+            pid: 42,
+            since: "2026-03-01T12:00:00Z".into(),
+            start_s: 0.25,
+            options: [("policy".to_owned(), "seed".to_owned())].into(),
+            params: [("latency_us".to_owned(), -500)].into(),
+            change_seen_ms: Some(0.5),
+            cpus: vec![total.clone()],
+            total,
+        }),
+    }
+}
+
 #[test]
 fn holding() {
     let change = Change {
@@ -553,6 +579,7 @@ fn holding() {
             checks: checks.into(),
         }],
     );
+    message("sched-status", &[SchedStatus::default(), scheduler()]);
     let workload = Workload {
         name: "hackbench".into(),
         summary: "Messages".into(),

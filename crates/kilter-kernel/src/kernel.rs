@@ -6,7 +6,7 @@
 use crate::cgroup::Move;
 use crate::holder;
 use crate::path::KernelPath;
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{FlockOperation, Mode, OFlags, ResolveFlags, flock, openat2};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -106,7 +106,7 @@ pub trait Files {
 #[derive(Debug)]
 pub struct Kernel {
     root: PathBuf,
-    trees: [OnceLock<Option<OwnedFd>>; 2],
+    trees: [OnceLock<Option<OwnedFd>>; 3],
 }
 
 impl Kernel {
@@ -163,11 +163,19 @@ impl Kernel {
             .is_none_or(|stat| stat.st_mode & 0o222 == 0)
     }
 
+    /// Whether a scheduler's process keeps this parameter. Files that a killed one left are not
+    /// taken for settings: nothing reads them any more.
+    fn is_kept(&self, scheduler: &str) -> bool {
+        let lock = self.below("/run/kilter/sched").join(scheduler).join("lock");
+        let held = |file: File| flock(&file, FlockOperation::NonBlockingLockShared).is_err();
+        File::open(lock).is_ok_and(held)
+    }
+
     fn tree(&self, tree: &'static str) -> Option<&OwnedFd> {
-        let slot = if tree == "/sys" {
-            &self.trees[1]
-        } else {
-            &self.trees[0]
+        let slot = match tree {
+            "/proc/sys" => &self.trees[0],
+            "/sys" => &self.trees[1],
+            _ => &self.trees[2],
         };
         slot.get_or_init(|| {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -178,6 +186,9 @@ impl Kernel {
 
     fn open(&self, path: &KernelPath, flags: OFlags) -> Result<File, FileError> {
         let (tree, rest) = path.split();
+        if path.scheduler().is_some_and(|name| !self.is_kept(name)) {
+            return Err(self.error(path, Errno::NOENT, false));
+        }
         let Some(dir) = self.tree(tree) else {
             return Err(self.error(path, Errno::NOENT, false));
         };
@@ -254,10 +265,11 @@ impl Files for Kernel {
             return holder::write(self, path, text);
         }
         let mut file = self.open(path, OFlags::WRONLY)?;
+        let is_plain = self.root != Path::new("/") || path.scheduler().is_some();
         match file.write(text.as_bytes()) {
-            // A plain file of another root may have held a longer text. Cut afterwards and not
+            // A plain file (of another root, or a scheduler's parameter) may have held a longer text. Cut afterwards and not
             // before, so that it is never empty, not even for a kilter that is killed in between.
-            Ok(count) if count == text.len() && self.root != Path::new("/") => file
+            Ok(count) if count == text.len() && is_plain => file
                 .set_len(text.len() as u64)
                 .map_err(|error| self.io_error(path, &error, true)),
             Ok(count) if count == text.len() => Ok(()),

@@ -3,7 +3,11 @@
 use std::fmt;
 
 /// Trees whose files may be opened, writing included. A path lies in exactly one of them.
-const TREES: [&str; 3] = ["/proc/sys", "/sys", crate::holder::TREE];
+const TREES: [&str; 4] = ["/proc/sys", "/sys", crate::holder::TREE, SCHEDULERS];
+
+/// Where a running scheduler of kilter keeps its parameters: one directory a scheduler, one file a
+/// parameter. The one listed exception to kernel files.
+const SCHEDULERS: &str = "/run/kilter/sched";
 
 /// A checked path of a kernel file, as the kernel names it (without the injected root).
 #[derive(
@@ -33,7 +37,7 @@ impl KernelPath {
         {
             Some("each part must be a plain name")
         } else if tree_of(&path).is_none() {
-            Some("it must lie below /proc/sys or /sys")
+            Some("it must lie below /proc/sys, /sys or /run/kilter/sched")
         } else {
             None
         };
@@ -48,10 +52,16 @@ impl KernelPath {
         &self.0
     }
 
-    /// The tree (`/proc/sys`, `/sys` or that of the holders) and the rest below it.
+    /// The tree (`/proc/sys`, `/sys`, that of the holders or of schedulers) and the rest below it.
     pub(crate) fn split(&self) -> (&'static str, &str) {
         let tree = tree_of(&self.0).expect("checked in new");
         (tree, &self.0[tree.len() + 1..])
+    }
+
+    /// Whether the file is a parameter of a scheduler that kilter runs, and which one's.
+    pub fn scheduler(&self) -> Option<&str> {
+        let rest = self.0.strip_prefix(SCHEDULERS)?.strip_prefix('/')?;
+        Some(rest.split('/').next().unwrap_or(rest))
     }
 
     /// Whether the file belongs to debugfs.
@@ -92,9 +102,17 @@ mod tests {
 
     #[test]
     fn only_settings_are_paths() {
-        for good in ["/proc/sys/vm/swappiness", "/sys/block/vda/queue/scheduler"] {
+        for good in [
+            "/proc/sys/vm/swappiness",
+            "/sys/block/vda/queue/scheduler",
+            "/run/kilter/sched/hrrn/latency_us",
+        ] {
             assert!(KernelPath::new(good).is_ok(), "{good}");
         }
+        let path = |text| KernelPath::new(text).unwrap();
+        let of = path("/run/kilter/sched/hrrn/latency_us");
+        assert_eq!(of.scheduler(), Some("hrrn"));
+        assert_eq!(path("/proc/sys/vm/swappiness").scheduler(), None);
         for bad in [
             "",
             "/",
@@ -104,6 +122,9 @@ mod tests {
             "/etc/passwd",
             "/proc/sysrq-trigger",
             "/proc/1/mem",
+            "/run/kilter/layers/00000001",
+            "/run/kilter/sched",
+            "/run/kilter/sched/../layers/00000001",
             "/sys/../etc/passwd",
             "/sys//block",
             "/sys/./x",

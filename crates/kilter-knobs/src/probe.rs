@@ -1,7 +1,9 @@
 //! What this kernel has of the catalog. Paths are tried, versions never compared.
 
 use crate::catalog::{Catalog, fill};
-use kilter_api::{Format, Knob, KnobSpec, KnobState, Unavailable, UnavailableReason, ValueKind};
+use kilter_api::{
+    Format, Knob, KnobSpec, KnobState, PathSpec, Unavailable, UnavailableReason, ValueKind,
+};
 use kilter_kernel::{FileError, Files, Kernel, KernelPath, Refusal, parse_value, words};
 
 /// The path of a knob that is here.
@@ -109,7 +111,15 @@ fn why(spec: &KnobSpec, problems: &[FileError]) -> Unavailable {
         );
     };
     let reason = reason(told.refusal);
+    let scheduler = |place: &PathSpec| {
+        let path = KernelPath::new(place.file.as_str()).ok()?;
+        path.scheduler().map(str::to_owned)
+    };
     let detail = match reason {
+        UnavailableReason::Absent if spec.paths.iter().all(|place| scheduler(place).is_some()) => {
+            let name = spec.paths.first().and_then(scheduler).unwrap_or_default();
+            format!("no scheduler of kilter is running (`kilter sched run {name}` starts it)")
+        }
         UnavailableReason::Absent => return lacking(spec),
         UnavailableReason::NotMounted => "debugfs is not mounted".to_owned(),
         _ => told.to_string(),
