@@ -183,7 +183,7 @@ class TestOnSchedExt:
         with started("sched", "run", "hrrn", "--stall", "--timeout-ms", "1000") as child:
             load = ("load", "messaging", "-g1", "-l2000")
             with started(*load), started(*load):
-                wait_until(lambda: child.poll() is not None, "it stays off", 90.0)
+                wait_until(lambda: child.poll() is not None, "it stays off", 100.0)
             done = finish(child)
         assert done.returncode == 1
         assert done.stderr.count("the kernel ended hrrn: ") == 3
