@@ -148,6 +148,7 @@ impl Params {
     }
 
     /// As the scheduler takes them.
+    #[cfg_attr(not(scheduler), allow(dead_code))]
     pub(crate) fn layout(&self, generation: u64) -> layout::Params {
         let [lifetime_ms, latency_us, threshold, wait_ms, slice_us] = self.values;
         layout::Params {
