@@ -10,7 +10,7 @@ SCHED_PACKAGES := clang-19 libelf-dev zlib1g-dev make pkg-config
 DEMO_PACKAGES := linux-perf
 TEST_PACKAGES := chromium linux-perf rt-tests strace stress-ng sudo sysbench
 VM_PACKAGES := busybox-static debian-archive-keyring file kmod qemu-system-x86 strace udev zstd
-BENCH_PACKAGES := hyperfine rt-tests strace tuned
+BENCH_PACKAGES := cgroup-tools hyperfine rt-tests strace tuned
 
 # Tests send signals: one that is ignored here (nohup, a shell's background) would never arrive.
 SIGNALS := env --default-signal=HUP,INT,QUIT,TERM
