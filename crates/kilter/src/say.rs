@@ -3,6 +3,7 @@
 use anstream::{eprintln, println};
 use serde::Serialize;
 use std::fmt::Display;
+use std::os::fd::AsFd;
 
 /// Bold red.
 const ERROR: &str = "\x1b[1;31m";
@@ -12,29 +13,32 @@ const WARNING: &str = "\x1b[1;33m";
 const HINT: &str = "\x1b[1;36m";
 const END: &str = "\x1b[0m";
 
+/// Columns that a text in a table's last column takes at the least.
+const LEAST_ROOM: usize = 24;
+
 /// A failure.
 pub fn error(text: impl Display) {
-    eprintln!("{ERROR}error:{END} {}", tame(text));
+    note(format!("{ERROR}error:{END} {text}"));
 }
 
 /// Something a reader should know before believing or going on.
 pub fn warning(text: impl Display) {
-    eprintln!("{WARNING}warning:{END} {}", tame(text));
+    note(format!("{WARNING}warning:{END} {text}"));
 }
 
-/// The next command to type.
+/// The next command to type; never broken, so that it can be copied.
 pub fn hint(text: impl Display) {
     eprintln!("{HINT}hint:{END} {}", tame(text));
 }
 
 /// News that is no data.
 pub fn note(text: impl Display) {
-    eprintln!("{}", tame(text));
+    eprintln!("{}", broken(&tame(text), width_of(std::io::stderr())));
 }
 
 /// A line of data.
 pub fn line(text: impl Display) {
-    println!("{}", tame(text));
+    println!("{}", broken(&tame(text), columns()));
 }
 
 /// Data for programs.
@@ -60,13 +64,40 @@ pub fn attention(text: impl Display) -> String {
 
 /// Columns of the terminal that standard output is, if it is one.
 pub fn columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    width_of(std::io::stdout())
+}
+
+fn width_of(stream: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
     (size.ws_col > 0).then_some(size.ws_col.into())
 }
 
-/// Prints rows as columns two spaces apart, the first `right` of numbers flush right. Cells may
-/// hold styles; their width is that of what is seen.
+/// On a terminal, at most so many columns of a text; the whole of it elsewhere.
+pub fn cut_for_terminal(text: String, most: usize) -> String {
+    match columns() {
+        Some(_) => cut(&text, most),
+        None => text,
+    }
+}
+
+/// At most so many columns of a text, at least one.
+pub fn cut(text: &str, most: usize) -> String {
+    match text.chars().count() > most {
+        true => text.chars().take(most - 1).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
+}
+
+/// Prints rows as columns two spaces apart. Cells may hold styles; their width is that of what is
+/// seen. On a terminal that is too narrow, the last column is wrapped within its own width, or goes
+/// below its row where hardly any width is left to it.
 pub fn table(rows: &[Vec<String>]) {
+    for line in laid_out(rows, columns()) {
+        println!("{}", tame(line));
+    }
+}
+
+fn laid_out(rows: &[Vec<String>], terminal: Option<usize>) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter()
@@ -76,14 +107,32 @@ pub fn table(rows: &[Vec<String>]) {
             .unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
+    let last = columns.saturating_sub(1);
+    let before: usize = widths.iter().take(last).map(|width| width + 2).sum();
+    let left = terminal.map_or(usize::MAX, |terminal| terminal.saturating_sub(before));
+    let needed = widths.last().copied().unwrap_or(0);
+    let below = needed > left && left < LEAST_ROOM && last > 0;
+    let (indent, room) = match terminal {
+        Some(terminal) if below => (4, terminal.saturating_sub(4).max(LEAST_ROOM)),
+        _ => (before, left.max(LEAST_ROOM)),
+    };
+    let mut lines = Vec::new();
     for row in rows {
-        let mut text = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            text.push_str(cell);
-            text.extend(std::iter::repeat_n(' ', width - seen(cell) + 2));
+        let (cells, text) = row.split_at(row.len().min(last));
+        let mut line: String = cells
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell}{:1$}", "", width - seen(cell) + 2))
+            .collect();
+        let pieces = text.first().map(|text| wrapped(text, room));
+        let mut pieces = pieces.unwrap_or_default().into_iter();
+        if !below {
+            line.extend(pieces.next());
         }
-        println!("{}", tame(text.trim_end()));
+        lines.push(line.trim_end().to_owned());
+        lines.extend(pieces.map(|piece| format!("{:indent$}{piece}", "")));
     }
+    lines
 }
 
 /// A text that cannot take over a terminal, whatever a profile, a kernel file or an argument holds:
@@ -126,32 +175,123 @@ pub fn count(number: usize, what: &str) -> String {
     }
 }
 
-/// Reflows paragraphs to the terminal's width, 100 columns at most.
-pub fn reflow(text: &str) -> String {
-    let width = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(100, |size| size.ws_col);
-    let width = usize::from(width).clamp(40, 100);
-    let wrap = |paragraph: &str| {
-        let mut lines = vec![String::new()];
-        for word in paragraph.split_whitespace() {
-            let last = lines.last_mut().expect("never empty");
-            match last.is_empty() {
-                true => last.push_str(word),
-                false if last.chars().count() + 1 + word.chars().count() <= width => {
-                    last.push(' ');
-                    last.push_str(word);
-                }
-                false => lines.push(word.to_owned()),
-            }
-        }
+/// Reflows paragraphs to the terminal's width, 100 columns at most, `indent` of them blank.
+pub fn reflow(text: &str, indent: usize) -> String {
+    let width = columns().unwrap_or(100).clamp(40, 100) - indent;
+    let paragraph = |text: &str| {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let lines = wrapped(&words.join(" "), width).into_iter();
+        let lines: Vec<String> = lines.map(|line| format!("{:indent$}{line}", "")).collect();
         lines.join("\n")
     };
-    let paragraphs: Vec<String> = text.split("\n\n").map(wrap).collect();
+    let paragraphs: Vec<String> = text.split("\n\n").map(paragraph).collect();
     paragraphs.join("\n\n")
+}
+
+/// The text for a terminal: its lines end between words.
+fn broken(text: &str, terminal: Option<usize>) -> String {
+    let Some(width) = terminal else {
+        return text.to_owned();
+    };
+    let lines = text.split('\n').flat_map(|line| wrapped(line, width));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Lines of whole words; one that is longer than `width` has a line of its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(last) if seen(last) + 1 + seen(word) <= width => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn rows(table: &[&[&str]]) -> Vec<Vec<String>> {
+        let row = |row: &&[&str]| row.iter().map(|cell| (*cell).to_owned()).collect();
+        table.iter().map(row).collect()
+    }
+
+    #[test]
+    fn the_last_column_is_wrapped_where_the_terminal_ends() {
+        let rows = rows(&[
+            &["name", "summary"],
+            &[
+                "one",
+                "a text that is longer than its terminal leaves room for",
+            ],
+            &["twenty", "short"],
+        ]);
+        let wide = [
+            "name    summary",
+            "one     a text that is longer than its terminal leaves room for",
+            "twenty  short",
+        ];
+        assert_eq!(laid_out(&rows, None), wide);
+        assert_eq!(laid_out(&rows, Some(63)), wide);
+        assert_eq!(
+            laid_out(&rows, Some(40)),
+            [
+                "name    summary",
+                "one     a text that is longer than its",
+                "        terminal leaves room for",
+                "twenty  short",
+            ]
+        );
+        assert_eq!(
+            laid_out(&rows, Some(31)),
+            [
+                "name",
+                "    summary",
+                "one",
+                "    a text that is longer than",
+                "    its terminal leaves room",
+                "    for",
+                "twenty",
+                "    short",
+            ]
+        );
+    }
+
+    #[test]
+    fn rows_of_fewer_cells_and_styles_keep_their_columns() {
+        let rows = [
+            vec![bold("a"), "b".to_owned(), "c d".to_owned()],
+            vec!["longer".to_owned()],
+        ];
+        assert_eq!(
+            laid_out(&rows, Some(4)),
+            [
+                format!("{}       b\n", bold("a")).trim_end(),
+                "    c d",
+                "longer",
+            ]
+        );
+        assert_eq!(laid_out(&[], Some(80)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn lines_end_between_words() {
+        assert_eq!(wrapped("a bb  ccc", 80), ["a bb  ccc"]);
+        assert_eq!(wrapped("a bb ccc", 4), ["a bb", "ccc"]);
+        assert_eq!(wrapped("overlong a", 4), ["overlong", "a"]);
+        assert_eq!(
+            wrapped(&format!("{} b", faint("aa")), 4),
+            [format!("{} b", faint("aa"))]
+        );
+        let text = "  two lines\n\nand more\n";
+        assert_eq!(broken(text, None), text);
+        assert_eq!(broken(text, Some(6)), "  two\nlines\n\nand\nmore\n");
+    }
 
     #[test]
     fn styles_pass_and_other_control_characters_do_not() {

@@ -148,7 +148,7 @@ fn experiment(known: &KnownEvidence, columns: Option<usize>) -> Vec<String> {
     };
     let taken = 4 + date.chars().count() + facts.chars().count();
     let what = columns.map_or(what.clone(), |columns| {
-        cut(&what, columns.saturating_sub(taken).max(LEAST))
+        say::cut(&what, columns.saturating_sub(taken).max(LEAST))
     });
     let mut lines = vec![format!("  {date}  {what}{}", say::faint(facts))];
     if let Some(mark) = mark(known) {
@@ -177,13 +177,6 @@ fn mark(known: &KnownEvidence) -> Option<String> {
         parts.push("imported".to_owned());
     }
     (!parts.is_empty()).then(|| parts.join(", "))
-}
-
-fn cut(text: &str, columns: usize) -> String {
-    match text.chars().count() > columns {
-        true => text.chars().take(columns - 1).chain(['…']).collect(),
-        false => text.to_owned(),
-    }
 }
 
 /// Columns of the verdicts' rows.

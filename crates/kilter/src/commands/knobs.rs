@@ -15,6 +15,9 @@ use wildmatch::WildMatch;
 /// Verdicts that `knobs show` cites at most.
 const LATEST: usize = 5;
 
+/// Columns of a list's ranges on a terminal; `knobs show` has the longest in full.
+const RANGE_COLUMNS: usize = 24;
+
 /// Runs the command.
 pub fn run(machine: &Machine, command: &Knobs) -> Outcome {
     match command {
@@ -42,29 +45,25 @@ fn list(machine: &Machine, globs: &[String], all: bool) -> Outcome {
     ];
     let mut hidden = 0;
     for knob in chosen {
-        match &knob.state {
+        let now = match &knob.state {
             KnobState::Present { value, .. }
                 if !knob.virtual_device || !globs.is_empty() || all =>
             {
-                rows.push(vec![
-                    knob.name.clone(),
-                    value.clone(),
-                    range(knob),
-                    risk(knob),
-                    knob.spec.summary.clone(),
-                ]);
+                value.clone()
             }
-            KnobState::Unavailable(why) if all => {
-                rows.push(vec![
-                    knob.name.clone(),
-                    say::faint(reason(why.reason)),
-                    range(knob),
-                    risk(knob),
-                    knob.spec.summary.clone(),
-                ]);
+            KnobState::Unavailable(why) if all => say::faint(reason(why.reason)),
+            _ => {
+                hidden += 1;
+                continue;
             }
-            _ => hidden += 1,
-        }
+        };
+        rows.push(vec![
+            knob.name.clone(),
+            now,
+            say::cut_for_terminal(range(knob), RANGE_COLUMNS),
+            risk(knob),
+            knob.spec.summary.clone(),
+        ]);
     }
     say::table(&rows);
     if hidden > 0 {
@@ -183,7 +182,7 @@ fn entry(knob: &Knob, evidence: &[KnownEvidence]) {
         row("successor", spec.successor.clone());
     }
     say::table(&rows);
-    say::line(format!("\n{}\n", say::reflow(&spec.why)));
+    say::line(format!("\n{}\n", say::reflow(&spec.why, 0)));
     match evidence {
         [] => say::line("Evidence: none yet on this machine."),
         known => {
@@ -202,7 +201,7 @@ fn entry(knob: &Knob, evidence: &[KnownEvidence]) {
     say::line("\nSources:");
     spec.sources
         .iter()
-        .for_each(|source| say::line(format!("  {source}")));
+        .for_each(|source| say::line(say::reflow(source, 2)));
 }
 
 fn couplings(knob: &Knob) -> Vec<String> {

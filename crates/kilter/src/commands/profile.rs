@@ -64,7 +64,7 @@ fn show(machine: &Machine, name: &str) -> Outcome {
         say::line(format!("{} = {}", say::bold(knob), value.value));
         let why = value.why.trim();
         if !why.is_empty() {
-            say::line(format!("    {}", say::reflow(why).replace('\n', "\n    ")));
+            say::line(say::reflow(why, 4));
         }
     }
     match profile.evidence {
