@@ -9,12 +9,13 @@ from rich.text import Text
 
 from kilter_lab.compare_text import arm_rows, ratio_table
 from kilter_lab.messages import AuditRequest, VerdictRecord
-from kilter_lab.wording import change, count, interval_text, percent
+from kilter_lab.wording import change, interval_text, percent
 
 if TYPE_CHECKING:
     from kilter_lab.audit import Audit, Line
     from kilter_lab.console import Console
 
+ADDS = "what it adds to the profile"
 WORDS = {
     "carries": ("carries", "green"),
     "harms": ("harms", "red"),
@@ -32,27 +33,33 @@ def show(found: Audit, request: AuditRequest, console: Console) -> None:
     ):
         console.data(row)
     console.data()
-    for row in _table(found):
+    for row in _table(found, console.columns):
         console.data(row)
     console.data()
     for sentence in summary(found):
         console.data(sentence)
 
 
-def _table(found: Audit) -> list[Text]:
+def _table(found: Audit, columns: int | None) -> list[Text]:
     changes = [f"{x.line.knob}  {x.line.old} → {x.line.new}" for x in found.lines]
-    width = max(len(text) for text in (*changes, "line"))
-    head = f"{'line':<{width}}  {'':<12}  what it adds to the profile"
-    rows = [Text(head, style="bold")]
-    for line, text in zip(found.lines, changes, strict=True):
-        word, style = WORDS[line.role]
-        row = Text(f"{text:<{width}}  ")
-        row.append(f"{word:<12}", style=style)
-        row.append(f"  {_effect(line)}")
+    told = [("line", "", "bold", ADDS, "bold")]
+    told += [
+        (text, *WORDS[line.role], _effect(line), "")
+        for line, text in zip(found.lines, changes, strict=True)
+    ]
+    told += [(knob, "not here", "dim", reason, "dim") for knob, reason in found.left_out]
+    width = max(len(name) for name, *_ in told)
+    room = None if columns is None else columns - width - len("  does nothing  ")
+    rows = []
+    for name, word, word_style, effect, style in told:
+        row = Text(f"{name:<{width}}  ", style=style)
+        row.append(f"{word:<12}", style=word_style)
+        if room is not None and len(effect) > room:
+            row.rstrip()
+            row.append("\n  ")
+        row.append(f"  {effect}")
         row.rstrip()
         rows.append(row)
-    for knob, reason in found.left_out:
-        rows.append(Text(f"{knob:<{width}}  {'not here':<12}  {reason}", style="dim"))
     return rows
 
 
@@ -64,7 +71,7 @@ def _effect(line: Line) -> str:
     if line.estimate is None or line.error is None or not math.isfinite(line.error):
         return ""
     gain, error = -100 * math.expm1(line.estimate), 100 * line.error
-    return f"about {percent(gain)} ± {percent(2 * error)} %, by the halves"
+    return f"about {percent(gain)} ± {percent(2 * error)} %, from the halves"
 
 
 def gain_text(without: VerdictRecord) -> str:
@@ -79,9 +86,10 @@ def summary(found: Audit) -> list[Text]:
     rest = [line for line in found.lines if line.together]
     if found.rest is not None:
         v = found.rest.verdicts[0]
-        what = f"The {count(len(rest), 'line')} that did not stand out add "
-        what += f"{gain_text(v)} together"
-        told.append(Text(what + _rest_words(v) + "."))
+        what = f"The {len(rest)} lines that did not stand out add {gain_text(v)} together"
+        if len(rest) == 1:
+            what = f"The line that did not stand out adds {gain_text(v)}"
+        told.append(Text(what + _rest_words(v, len(rest)) + "."))
     for pair in found.interactions:
         amount = math.expm1(-pair.log_change) * 100
         more = "more" if amount > 0 else "less"
@@ -94,11 +102,12 @@ def summary(found: Audit) -> list[Text]:
     return told
 
 
-def _rest_words(v: VerdictRecord) -> str:
+def _rest_words(v: VerdictRecord, lines: int) -> str:
+    they = "they" if lines > 1 else "it"
     if v.verdict == "no-difference":
-        return f": nothing within ± {v.region_percent:g} %, they can go"
+        return f": nothing within ± {v.region_percent:g} %, {they} can go"
     if v.verdict == "better":
-        return ": the profile is better without them"
+        return f": the profile is better without {'them' if lines > 1 else 'it'}"
     if v.verdict == "worse":
-        return ": each too little to be seen alone"
+        return ": each too little to be seen alone" if lines > 1 else ""
     return ": not known from these runs"

@@ -2,6 +2,9 @@
 
 The progress bar is drawn between blocks, while no run is being timed; within a block it is
 refreshed at most once a second, so that drawing never competes with short runs.
+
+On a terminal lines end between words; elsewhere nothing is broken. Commands are broken nowhere, so
+that they can be copied.
 """
 
 from __future__ import annotations
@@ -26,8 +29,17 @@ class Console:
         self.err = _rich(stderr, stderr=True)
         self._warned: set[str] = set()
 
+    @property
+    def columns(self) -> int | None:
+        """Columns of the terminal that standard output is, if it is one."""
+        return self.out.width if self.out.is_terminal else None
+
     def data(self, text: Text | str = "") -> None:
-        """A line of data on standard output, never wrapped."""
+        """A line of data on standard output."""
+        _line(self.out, text)
+
+    def command(self, text: Text | str) -> None:
+        """A line of data with a command to type."""
         self.out.print(text, soft_wrap=True)
 
     def raw(self, text: str) -> None:
@@ -37,25 +49,21 @@ class Console:
 
     def note(self, text: str) -> None:
         """What is being done now."""
-        self.err.print(Text(text, style="dim"), soft_wrap=True)
+        _line(self.err, Text(text, style="dim"))
 
     def warn(self, text: str) -> None:
         """A warning, once."""
         if text not in self._warned:
             self._warned.add(text)
-            self._told("warning", "yellow", text)
+            _line(self.err, _told("warning", "yellow", text))
 
     def error(self, text: str) -> None:
         """The error that ends the command."""
-        self._told("error", "red", text)
+        _line(self.err, _told("error", "red", text))
 
     def hint(self, text: str) -> None:
         """The next thing to type."""
-        self._told("hint", "cyan", text)
-
-    def _told(self, word: str, colour: str, text: str) -> None:
-        line = Text.assemble((f"{word}:", f"bold {colour}"), " ", text)
-        self.err.print(line, soft_wrap=True)
+        self.err.print(_told("hint", "cyan", text), soft_wrap=True)
 
     @contextmanager
     def progress(self, what: str, total: float, unit: str = "") -> Iterator[Bar]:
@@ -108,6 +116,14 @@ class Bar:
         if self._progress is not None:
             self._progress.refresh()
             self._drawn = time.monotonic()
+
+
+def _told(word: str, colour: str, text: str) -> Text:
+    return Text.assemble((f"{word}:", f"bold {colour}"), " ", text)
+
+
+def _line(console: RichConsole, text: Text | str) -> None:
+    console.print(text, soft_wrap=not console.is_terminal)
 
 
 def _rich(stream: TextIO | None, stderr: bool) -> RichConsole:

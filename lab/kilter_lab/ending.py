@@ -68,7 +68,8 @@ def judge(session: Session, outcome: Outcome, confirmed: Confirmed) -> None:
     elif judged.conclusion in ("worse", "no-difference"):
         nothing_found(outcome, told)
     else:
-        outcome.ending, outcome.sentence = "unconfirmed", f"No setting is confirmed: {told}."
+        outcome.ending = "unconfirmed"
+        outcome.sentence = f"No setting is confirmed. {told[0].upper()}{told[1:]}."
 
 
 def _told(session: Session, judged: Judged) -> str:

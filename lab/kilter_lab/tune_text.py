@@ -32,12 +32,15 @@ def show(request: TuneRequest, data: StudyData, console: Console) -> None:
     if request.context.json:
         console.raw(msgspec.json.encode(data).decode())
         return
-    for line in lines(request, data):
+    for line in lines(data):
         console.data(line)
+    console.data()
+    for step in next_steps(request, data):
+        console.command(step)
 
 
-def lines(request: TuneRequest, data: StudyData) -> list[Text]:
-    """The screenful."""
+def lines(data: StudyData) -> list[Text]:
+    """What was found."""
     trials = max(0, len(data.trials) - 1)
     told = [
         Text.assemble(
@@ -58,7 +61,7 @@ def lines(request: TuneRequest, data: StudyData) -> list[Text]:
     told.append(Text(data.sentence, style=STYLES.get(data.ending, "bold")))
     if data.promised is not None and data.confirmed:
         told.append(Text(promised_text(data.promised), style="dim"))
-    return [*told, Text(), *next_steps(request, data)]
+    return told
 
 
 def front_table(data: StudyData) -> list[Text]:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from kilter_lab.messages import Guard, Metric, Record, Settings, VerdictRecord
 from kilter_lab.outcome import Conclusion, GuardRecord
 
+MOST_PERCENT = 9999
+"""Beyond it a number says only that nothing is known."""
 FIELD_NAMES = {"wall_s": "wall", "user_s": "user", "sys_s": "sys", "max_rss_kib": "max RSS"}
 
 
@@ -61,7 +63,9 @@ def _digits(value: float, scale: float) -> str:
 
 
 def percent(value: float, digits: int = 1) -> str:
-    """A percentage with a true minus sign, more digits where it is small."""
+    """A percentage with a true minus sign, more digits where it is small; absurd ones are cut."""
+    if abs(value) > MOST_PERCENT:
+        return f"> {MOST_PERCENT}" if value > 0 else f"< −{MOST_PERCENT}"
     if abs(value) >= 100:
         digits = 0
     elif 0 < abs(value) < 0.1 and digits == 1:
@@ -73,7 +77,9 @@ def percent(value: float, digits: int = 1) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A span for people: ``0.4 s``, ``58 s``, ``2 min 5 s``, ``1 h 3 min``."""
+    """A span for people: ``13 ms``, ``0.4 s``, ``58 s``, ``2 min 5 s``, ``1 h 3 min``."""
+    if 0 < seconds < 0.0995:
+        return f"{seconds * 1e3:.2g} ms"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)

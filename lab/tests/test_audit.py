@@ -8,6 +8,7 @@ import math
 import random
 
 import pytest
+from rich.text import Text
 from synthetic import Machine, Noise, options
 
 from kilter_lab import messages as m
@@ -84,6 +85,21 @@ def test_the_profile_is_printed_back() -> None:
     assert any("not here" in line and "absent in this kernel" in line for line in lines)
     assert any(line.startswith("fast is ") and "faster than current" in line for line in lines)
     assert "pairs of random halves" in err
+
+
+def test_what_a_narrow_terminal_has_no_room_for_goes_below(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "44")
+    monkeypatch.setenv("TERM", "xterm")
+    asked = request(left_out=[("sched.x", "absent")], max_runs=300)
+    lines = Text.from_ansi(run(asked, machine({"k.2": -0.12}))[1]).plain.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("k.2  0 → 1"))
+    assert lines[at].rstrip() == "k.2  0 → 1  carries"
+    assert lines[at + 1].startswith("    ")
+    assert lines[at + 1].rstrip().endswith("%), taken out alone")
+    assert any(line.startswith("sched.x     not here      absent") for line in lines)
 
 
 def test_a_harmful_profile_is_a_no() -> None:
