@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kilter_lab.audit import Audit, Line
     from kilter_lab.console import Console
 
-ADDS = "what it adds to the profile"
+ADDS = "what it adds"
 WORDS = {
     "carries": ("carries", "green"),
     "harms": ("harms", "red"),

@@ -16,7 +16,7 @@ from scipy.special import betaincinv
 from kilter_lab import metrics, sequential, stats, wording
 from kilter_lab.blocks import dice
 from kilter_lab.console import Console
-from kilter_lab.errors import WorkloadError
+from kilter_lab.errors import LabError, WorkloadError
 from kilter_lab.measure import Bench
 from kilter_lab.messages import Arm, Fingerprint, SelftestRequest, VerdictName
 from kilter_lab.runner import Runner
@@ -75,6 +75,14 @@ def _runs(request: SelftestRequest, bench: Bench, console: Console) -> list[floa
     with console.progress("check run", 1):
         (first,) = bench.block([arm], [0])
     metrics.check_baseline(first.reply, request.options.metrics)
+    run_s = bench.seconds_a_run()
+    if request.budget_s is not None and FEWEST_RUNS * run_s > request.budget_s:
+        needed = math.ceil(1.2 * FEWEST_RUNS * run_s / 60)
+        raise LabError(
+            f"the budget is too small: a run takes {wording.duration(run_s)}, and a self-test "
+            f"takes at least {FEWEST_RUNS} runs",
+            f"--budget {needed}m",
+        )
     values: list[float] = []
     made = 0
     with console.progress("self-test", request.runs, "runs") as bar:

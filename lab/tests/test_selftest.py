@@ -12,7 +12,7 @@ from synthetic import Machine, Noise, options
 from kilter_lab import messages as m
 from kilter_lab import selftest, sequential
 from kilter_lab.console import Console
-from kilter_lab.errors import WorkloadError
+from kilter_lab.errors import LabError, WorkloadError
 
 
 def request(**changes: object) -> m.SelftestRequest:
@@ -60,6 +60,14 @@ def test_json() -> None:
 def test_too_few_runs_are_an_error() -> None:
     with pytest.raises(WorkloadError, match="a self-test takes at least 40"):
         run(request(runs=30), Machine(lambda _: 0.0, seed=1))
+
+
+def test_a_budget_that_allows_too_few_runs_is_refused_after_the_first() -> None:
+    on = Machine(lambda _: 0.0, seed=1, seconds=9.0, noise=Noise(0.0))
+    with pytest.raises(LabError, match=r"a run takes 9\.0 s.* at least 40 runs") as refused:
+        run(request(budget_s=300.0), on)
+    assert refused.value.hint == "--budget 8m"
+    assert on.runs == 1
 
 
 @pytest.mark.parametrize(("hits", "of"), [(0, 50), (3, 80), (100, 2000), (7, 7)])
