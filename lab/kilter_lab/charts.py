@@ -10,7 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kilter_lab import report_numbers as numbers
-from kilter_lab.charts_parts import THINNED, name_below, name_of, no_change, region_key, row_label
+from kilter_lab.charts_parts import (
+    THINNED,
+    name_below,
+    name_of,
+    no_change,
+    percent_over_count,
+    region_key,
+    row_label,
+)
 from kilter_lab.charts_svg import (
     BASE,
     PAPER,
@@ -146,10 +154,7 @@ def trials(data: StudyData) -> Chart | None:
                 clip_on=False,
             )
         made.set_ylim(*bounds)
-        ticks(made, "y", 6, tick_percent)
-        ticks(made, "x", 5 if size.narrow else 10, whole=True)
-        made.xaxis.grid(False)
-        name_below(made, "trial")
+        percent_over_count(made, 5 if size.narrow else 10, "trial")
 
     keys = [
         Key("hollow", "trial"),

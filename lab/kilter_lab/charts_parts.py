@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from kilter_lab.charts_svg import BAND, FONT, INK, SOFT, Key
+from kilter_lab.charts_svg import BAND, FONT, INK, SOFT, Key, ticks
 from kilter_lab.messages import Metric
-from kilter_lab.report_text import short
+from kilter_lab.report_text import short, tick_percent
 from kilter_lab.study import StudyData
 from kilter_lab.wording import metric_label
 
@@ -47,3 +47,11 @@ def row_label(made: Axes, height: float, words: str) -> None:
 def name_below(made: Axes, words: str) -> None:
     """What lies along the bottom."""
     made.set_xlabel(words, color=SOFT, labelpad=6)
+
+
+def percent_over_count(made: Axes, most: int, counted: str) -> None:
+    """Scales of a change in percent over what was counted, with at most so many numbers below."""
+    ticks(made, "y", 6, tick_percent)
+    ticks(made, "x", most, whole=True)
+    made.xaxis.grid(False)
+    name_below(made, counted)

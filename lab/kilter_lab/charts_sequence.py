@@ -7,7 +7,7 @@ import math
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kilter_lab.charts_parts import name_below, name_of, no_change, region_key
+from kilter_lab.charts_parts import name_of, no_change, percent_over_count, region_key
 from kilter_lab.charts_svg import (
     BASE,
     PAPER,
@@ -17,7 +17,6 @@ from kilter_lab.charts_svg import (
     Size,
     axes,
     chart,
-    ticks,
 )
 from kilter_lab.comparison import Look
 from kilter_lab.messages import VerdictRecord
@@ -34,7 +33,6 @@ from kilter_lab.report_text import (
     interval,
     percent,
     percent_of,
-    tick_percent,
     usable,
     wanted,
 )
@@ -80,10 +78,7 @@ def _chart(data: StudyData, verdict: VerdictRecord, number: int) -> Chart | None
         _final(made, *final)
         made.set_ylim(*_bounds(looks, singles, verdict, data.region_percent))
         made.set_xlim(0.4, final[1] + 0.02 * final[1] + 0.5)
-        ticks(made, "y", 6, tick_percent)
-        ticks(made, "x", 6 if size.narrow else 12, whole=True)
-        made.xaxis.grid(False)
-        name_below(made, "fresh blocks")
+        percent_over_count(made, 6 if size.narrow else 12, "fresh blocks")
 
     keys = [
         Key("hollow", "a block by itself"),

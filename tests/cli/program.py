@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -62,8 +62,19 @@ def kilter(
     prefix: tuple[str, ...] = (),
 ) -> Done:
     """Run kilter to its end. ``prefix`` is put before it (``strace …``, ``setpriv …``)."""
+    return ended([*prefix, *argv(*args, root=root)], input=input, env=env, cwd=cwd)
+
+
+def ended(
+    words: Sequence[str],
+    *,
+    input: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Done:
+    """Run a command line of kilter's to its end."""
     done = subprocess.run(
-        [*prefix, *argv(*args, root=root)],
+        words,
         input=input,
         stdin=subprocess.DEVNULL if input is None else None,
         capture_output=True,

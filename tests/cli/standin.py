@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from . import schemas
-from .program import BINARY, HOME, TIMEOUT_S, Done, check_sane, environment
+from .program import BINARY, HOME, Done, ended
 from .roots import Root
 
 SCRIPT = '#!/bin/sh\nprintf "%s\\n" "$@" > "${0%/*}/words"\ncat > "${0%/*}/request"\n'
@@ -46,18 +45,7 @@ class Lab:
     ) -> Done:
         """Run kilter on the fake root."""
         chosen = ["--root", str(self.root.path)] if at_root else []
-        done = subprocess.run(
-            [*prefix, str(self.binary), *chosen, *args],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            env=environment(env),
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        check_sane(done)
-        return done
+        return ended([*prefix, str(self.binary), *chosen, *args], env=env)
 
     def asked(self, *args: str, **more: Any) -> Any:
         """The request that a command hands over, checked against its schema."""
