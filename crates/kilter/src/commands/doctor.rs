@@ -263,7 +263,7 @@ fn counters() -> Check {
 }
 
 fn lab_check() -> Check {
-    let name = "compare, tune, report";
+    let name = "compare, tune, audit …";
     match lab::interpreter() {
         Ok(python) => check(
             name,
