@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kilter_lab import sequential, stats
 from kilter_lab.messages import Metric, Settings
 from kilter_lab.objectives import CANDIDATES, Objective
-from kilter_lab.prune import CLEAR, LOSS_SHARE, SAFE, Pruning
+from kilter_lab.planning import MEMBERS
+from kilter_lab.prune import CLEAR, LOSS_SHARE, SAFE, Pruning, allowed, told_loss
 from kilter_lab.race import (
     DOUBT,
     DROPPING,
@@ -28,10 +30,7 @@ from kilter_lab.race import (
 )
 from kilter_lab.session import Session
 from kilter_lab.stats import Interval
-from kilter_lab.study import BASE, Block
-
-MEMBERS = 3
-"""Candidates of a front, at most: each one more takes runs from the confirmation of all."""
+from kilter_lab.study import BASE, Block, Loss
 
 
 @dataclass
@@ -185,6 +184,27 @@ class SharedPruning(Pruning):
 
     sides: list[Side] = field(default_factory=list)
 
+    def _measurable(self) -> bool:
+        return self._affordable() and all(self._shows(s.noise, s.allowance) for s in self.sides)
+
+    def _bounded(self, group: list[str]) -> bool:
+        return all(allowed(partial(self._known, s), group, s.allowance) for s in self.sides)
+
+    def _losses(self, group: list[str], blocks: list[Block], arm: str) -> list[Loss]:
+        return [
+            told_loss(
+                side.objective.metric,
+                costs_by(self.session, blocks, self.arm, arm, side.objective.metric),
+                self._known(side, group),
+            )
+            for side in self.sides
+        ]
+
+    def _known(self, side: Side, group: list[str]) -> tuple[float, float]:
+        """What the search knew of one objective's loss without a group."""
+        start, end = self.session.space.point(self.settings), self._point_without(group)
+        return side.objective.effects.difference(start, end)
+
     def _groups(self) -> tuple[list[str], list[str]]:
         clear = {knob: self._clearness(knob) for knob in self.settings}
         order = sorted(clear, key=lambda knob: (clear[knob], knob))[:-1]
@@ -193,8 +213,7 @@ class SharedPruning(Pruning):
 
     def _clearness(self, knob: str) -> float:
         """Standard deviations that the objective loses which needs the knob most."""
-        start, end = self.session.space.point(self.settings), self._point_without([knob])
-        found = [s.objective.effects.difference(start, end) for s in self.sides]
+        found = [self._known(side, [knob]) for side in self.sides]
         return max(loss / error if error > 0 else 0.0 for loss, error in found)
 
     def _excess(self, group: list[str], blocks: list[Block], arm: str) -> tuple[float, float]:
@@ -209,8 +228,7 @@ class SharedPruning(Pruning):
         self, side: Side, group: list[str], blocks: list[Block], arm: str
     ) -> tuple[float, float]:
         costs = costs_by(self.session, blocks, self.arm, arm, side.objective.metric)
-        start, end = self.session.space.point(self.settings), self._point_without(group)
-        known, error = side.objective.effects.difference(start, end)
+        known, error = self._known(side, group)
         found = weigh(known, DOUBT * error, costs, side.noise)
         return found.mean, (found.high - found.mean) / NORMAL_95
 

@@ -53,7 +53,7 @@ def search_models(session: Session, plan: Plan) -> list[Effects]:
 def objectives(session: Session, plan: Plan, parts: Sequence[Findings]) -> list[Objective]:
     """All of them, with models in which most knobs do nothing."""
     return [
-        Objective(metric, _noise(session, [metric], [1.0]), _single(session, plan, parts, k))
+        Objective(metric, deviation(session, [metric], [1.0]), _single(session, plan, parts, k))
         for k, metric in enumerate(deciding(session))
     ]
 
@@ -111,7 +111,7 @@ def summed(parts: Sequence[Findings], weights: Sequence[float]) -> Findings:
 
 
 def _single(session: Session, plan: Plan, parts: Sequence[Findings], k: int) -> Effects:
-    noise = plan.noise if k == 0 else _noise(session, [deciding(session)[k]], [1.0])
+    noise = plan.noise if k == 0 else deviation(session, [deciding(session)[k]], [1.0])
     return model(session, plan, parts[k], noise)
 
 
@@ -119,11 +119,11 @@ def _summed(
     session: Session, plan: Plan, parts: Sequence[Findings], emphasis: Sequence[float]
 ) -> Effects:
     weights = weights_of(parts, emphasis)
-    noise = _noise(session, deciding(session), weights)
+    noise = deviation(session, deciding(session), weights)
     return model(session, plan, summed(parts, weights), noise)
 
 
-def _noise(session: Session, metrics: Sequence[Metric], weights: Sequence[float]) -> float:
+def deviation(session: Session, metrics: Sequence[Metric], weights: Sequence[float]) -> float:
     """Standard deviation of one baseline run's weighted log costs, from the first block."""
     block = session.ledger.blocks()["baseline", 0]
     sums = []

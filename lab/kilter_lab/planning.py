@@ -8,10 +8,12 @@ unproven.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from kilter_lab import stats
 from kilter_lab.errors import LabError
 from kilter_lab.ledger import Plan
+from kilter_lab.outcome import shared_alpha
 from kilter_lab.wording import count, duration, percent
 
 DEFAULT_TRIALS = 120
@@ -41,6 +43,10 @@ FEWEST_TRIALS = 4
 FEWEST_CONFIRM = 4
 """Blocks below which a confirmation says next to nothing."""
 MOST_CONFIRM = 60
+
+MEMBERS = 3
+"""Candidates that are confirmed where several metrics decide, at most: each one more takes runs
+from the confirmation of all."""
 
 LEAST_AFTER = 76
 """Runs that are made after a search at most, however short it was."""
@@ -137,17 +143,32 @@ def least_s(run_s: float) -> float:
     return search_runs(FEWEST_TRIALS) * run_s / SEARCH + (1 + NOISE_RUNS) * run_s
 
 
-def told(plan: Plan, left_s: float, knobs: int, seed: int, objectives: int = 1) -> list[str]:
-    """The plan in two lines."""
+def told(
+    plan: Plan, left_s: float, knobs: int, seed: int, noises: Mapping[str, float], alpha: float
+) -> list[str]:
+    """The plan in two lines.
+
+    ``noises``: standard deviation of one run by deciding metric, log units. Several metrics share
+    ``alpha``, and each may bring a candidate of its own, up to three.
+    """
+    metrics = len(noises)
     total = left_s
     if not math.isfinite(total):
-        total = total_runs(plan.trials, plan.repeats, objectives) * plan.run_s
-    confirm = int((1 - SEARCH - RACE - PRUNE) * total / plan.run_s) // 4
+        total = total_runs(plan.trials, plan.repeats, metrics) * plan.run_s
+    arms = 2 if metrics < 2 else 1 + MEMBERS
+    confirm = int((1 - SEARCH - RACE - PRUNE) * total / plan.run_s) // (2 * arms)
     confirm = max(FEWEST_CONFIRM, min(MOST_CONFIRM, confirm))
-    effect = math.expm1(stats.detectable(plan.noise, confirm)) * 100
+    share = shared_alpha(alpha, metrics, arms - 1)
+    varies, effects = [], []
+    for label, noise in noises.items():
+        where = f" in {label}" if metrics > 1 else ""
+        effect = math.expm1(stats.detectable(noise, confirm, share)) * 100
+        varies.append(f"{percent(noise * 100)} %{where}")
+        effects.append(f"{percent(effect)} %{where}")
+    several = "" if metrics < 2 else f" up to {MEMBERS} candidates side by side"
     return [
-        f"A run takes {duration(plan.run_s)} and varies by {percent(plan.noise * 100)} % "
-        f"(seed {seed}).",
+        f"A run takes {duration(plan.run_s)} and varies by {', '.join(varies)} (seed {seed}).",
         f"About {count(plan.trials, 'trial')} over {count(knobs, 'knob')}, up to {confirm} blocks "
-        f"to confirm: effects from {percent(effect)} % on will show. About {duration(total)}.",
+        f"to confirm{several}: effects from {', '.join(effects)} on will show. "
+        f"About {duration(total)}.",
     ]

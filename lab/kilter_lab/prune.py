@@ -5,20 +5,27 @@ the search leaves in doubt, then the clear ones but for the strongest; a group t
 halved, down to single knobs. What fresh blocks say and what the search knew of the group are
 weighed by their precision. A group goes if the loss is within an allowance that holds for the sum
 of all that went, so that many small losses cannot add up.
+
+Where runs vary so much that no test could show a loss to be that small, nothing is run: a knob
+stays only if the search's model is sure of its gain. What goes is bounded by the same allowance:
+each knob's gain by the model, and the sum of these gains less what the best of a knob's few values
+gains by luck.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kilter_lab import stats
 from kilter_lab.console import Bar
 from kilter_lab.effects import Effects
-from kilter_lab.messages import Settings
+from kilter_lab.messages import Metric, Settings
 from kilter_lab.race import DOUBT, NORMAL_95, weigh
 from kilter_lab.session import Session
 from kilter_lab.space import NumberAxis, Point
-from kilter_lab.study import Block, Dropped
+from kilter_lab.study import Block, Dropped, Loss
 from kilter_lab.wording import count
 
 WINNER = "winner"
@@ -36,7 +43,12 @@ SAFE = 0.7
 """Standard deviations by which a group's loss must be below the allowance (one-sided 75 %)."""
 
 CLEAR = 2.0
-"""Standard deviations of a knob's gain in the search below which it is doubtful."""
+"""Standard deviations of a knob's gain in the search below which it is doubtful. Where nothing can
+be measured, such a knob goes."""
+
+LUCK = 0.8
+"""Standard deviations that the best of a knob's values seems to gain where none does anything: the
+expected maximum of zero and two or three standard normal numbers is 0.7 to 1."""
 
 SURE = 1.3
 """Standard deviations from the allowance at which a test ends early (one-sided 90 %)."""
@@ -71,10 +83,53 @@ class Pruning:
         """Try the doubtful knobs together, then the others but for the strongest."""
         if len(self.settings) < 2:
             return
+        if not self._measurable():
+            self._run_by_model()
+            return
         with self.session.console.progress("prune", self.runs) as self._bar:
             for group in self._groups():
                 if group:
                     self._try(group)
+
+    def _measurable(self) -> bool:
+        """Whether the longest test could let a group go whose loss is none at all."""
+        return self._affordable() and self._shows(self.noise, self.allowance)
+
+    def _shows(self, noise: float, allowance: float) -> bool:
+        return SAFE * noise / math.sqrt(self._most()) <= allowance
+
+    def _most(self) -> int:
+        """Blocks of the longest test."""
+        return max(FEWEST, int(SHARE * self.runs) // 4)
+
+    def _run_by_model(self) -> None:
+        """Drop knobs whose gain the model is not sure of, the least gain first."""
+        self.session.console.note(
+            "Runs vary too much to prune by measurement: the search's model decides."
+        )
+        doubtful, clear = self._groups()
+        dropped: list[str] = []
+        for knob in doubtful:
+            rest = self._settings_without([*dropped, knob])
+            if rest and knob not in rest and self._bounded([*dropped, knob]):
+                dropped.append(knob)
+        kept = [k for k in [*doubtful, *clear] if k not in dropped]
+        # All by the model alone, and each beside the winner as it came from the race.
+        told = [self._by_model([knob], went=False) for knob in kept]
+        if dropped:
+            self.decisions.append(self._by_model(dropped, went=True))
+            rest = self._settings_without(dropped)
+            self._give(dropped, [], "")
+            self.settings = rest
+        self.decisions += told
+
+    def _bounded(self, group: list[str]) -> bool:
+        """Whether the model's loss without the last of a group, and without all, is allowed."""
+        return allowed(self._known_loss, group, self.allowance)
+
+    def _by_model(self, group: list[str], *, went: bool) -> Dropped:
+        first, *others = self._losses(group, [], "")
+        return Dropped(group, went, first.ratio, first.low, first.high, 0, others)
 
     def _groups(self) -> tuple[list[str], list[str]]:
         """Knobs whose gain may well be luck, and the rest without the strongest; weakest first."""
@@ -102,7 +157,7 @@ class Pruning:
             return False  # Repairing a pair brought them back, or nothing would be left.
         arm = f"without {', '.join(group)}"
         made: list[Block] = []
-        most = max(FEWEST, int(SHARE * self.runs) // 4)
+        most = self._most()
         while len(made) < most and self._affordable_block():
             block = self.session.block(
                 "prune", self.first + len(self.blocks), {self.arm: self.settings, arm: rest}
@@ -134,12 +189,10 @@ class Pruning:
     def _decide(self, group: list[str], rest: Settings, blocks: list[Block], arm: str) -> bool:
         excess, error = self._excess(group, blocks, arm)
         dropped = excess + SAFE * error <= 0
-        interval = stats.t_interval(self._costs(blocks, arm))
-        metric = self.session.head.metrics[0]
-        if metric.direction == "max":
-            interval = stats.Interval(-interval.mean, -interval.high, -interval.low, interval.n)
-        told = stats.record(metric.name, metric.direction, interval, 0.0, 1.0, 1.0)
-        self.decisions.append(Dropped(group, dropped, told.ratio, told.low, told.high, told.blocks))
+        first, *others = self._losses(group, blocks, arm)
+        self.decisions.append(
+            Dropped(group, dropped, first.ratio, first.low, first.high, len(blocks), others)
+        )
         if dropped:
             self._give(group, blocks, arm)
             self.settings = rest
@@ -151,6 +204,11 @@ class Pruning:
         self.allowance -= max(0.0, loss)
         self.given += loss
         self.variance += error**2
+
+    def _losses(self, group: list[str], blocks: list[Block], arm: str) -> list[Loss]:
+        """What the blocks say of each deciding metric; where there are none, the model."""
+        metric = self.session.head.metrics[0]
+        return [told_loss(metric, self._costs(blocks, arm), self._known_loss(group))]
 
     def _settings_without(self, group: list[str]) -> Settings:
         """The settings with a group's knobs left as they are.
@@ -184,3 +242,38 @@ class Pruning:
         known, error = self._known_loss(group)
         found = weigh(known, DOUBT * error, costs, self.noise)
         return found.mean, (found.high - found.mean) / NORMAL_95
+
+
+def allowed(
+    known: Callable[[list[str]], tuple[float, float]], group: list[str], allowance: float
+) -> bool:
+    """Whether the last knob of a group adds no more than is allowed, and neither do all of them.
+
+    ``known``: the model's log loss without some knobs, and its standard deviation. The sum is of
+    what each knob adds to the loss, less what may be luck.
+    """
+    total, before, added = 0.0, 0.0, 0.0
+    for n, knob in enumerate(group, 1):
+        loss = known(group[:n])[0]
+        added, before = loss - before, loss
+        total += max(0.0, added - LUCK * known([knob])[1])
+    return max(added, total) <= allowance
+
+
+def told_loss(metric: Metric, costs: list[float], known: tuple[float, float]) -> Loss:
+    """A log cost without some knobs as a ratio of its metric, with its 95 % interval.
+
+    ``known``: what the search's model says, with its standard deviation; told where no block is.
+    """
+    mean, error = known
+    interval = stats.Interval(mean, mean - NORMAL_95 * error, mean + NORMAL_95 * error, 0)
+    if costs:
+        interval = stats.t_interval(costs)
+    ends = [stats.toward_cost(x, metric.direction) for x in (interval.low, interval.high)]
+    low, high = sorted(ends)
+    ratio = math.exp(stats.toward_cost(interval.mean, metric.direction))
+    return Loss(metric.name, ratio, math.exp(low), _exp(high))
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 700 else math.inf

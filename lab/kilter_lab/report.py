@@ -36,7 +36,9 @@ from kilter_lab import (
 from kilter_lab.errors import LabError
 from kilter_lab.files import replace
 from kilter_lab.messages import ReportRequest
+from kilter_lab.report_numbers import objectives
 from kilter_lab.study import StudyData
+from kilter_lab.wording import metric_label
 
 LARGEST_PAGE = 2 * 1024 * 1024
 """Bytes that a page may have."""
@@ -170,6 +172,8 @@ def _facts(data: StudyData) -> dict[str, Any]:
         "looks": report_view.look_rows(data),
         "sequence_note": report_view.sequence_note(data),
         "pruning": report_view.prune_rows(data),
+        "pruning_modelled": any(step.by_model for step in data.pruning),
+        "objectives": [metric_label(m) for m in objectives(data)],
         "pruning_left_out": max(0, len(data.pruning) - report_view.PRUNING_ROWS),
         "importance": report_tables.importance_table(data),
         "arms": report_tables.arm_rows(data),

@@ -15,6 +15,7 @@ from kilter_lab.report_numbers import (
     claims,
     confirm_arms,
     deciding,
+    objectives,
     plottable,
     spread,
     steal_share,
@@ -107,34 +108,51 @@ def _trial_row(trial: Trial, knobs: list[str], before: dict[str, str]) -> TrialR
 
 @dataclass(frozen=True)
 class ImportanceRow:
-    """A knob's importance: its share of the whole, and its bar's width (0 to 100)."""
+    """A knob's importance: its share by each metric, and its bar's width (0 to 100)."""
 
     knob: str
-    share: str
+    shares: list[str]
     width: float
 
 
 @dataclass(frozen=True)
 class ImportanceTable:
-    """Knobs from the most important on."""
+    """Knobs from the most important on, by the mean over the deciding metrics."""
 
     rows: list[ImportanceRow]
     left_out: int
+    metrics: list[str]
+    """What the shares are of."""
 
 
 def importance_table(data: StudyData) -> ImportanceTable:
     """Shares of the sum; the longest bar is 100 wide."""
-    known = {knob: w for knob, w in data.importance.items() if plottable(w) and w >= 0.0}
-    total = math.fsum(known.values())
-    if total <= 0.0:
-        return ImportanceTable([], 0)
-    ordered = sorted(known.items(), key=lambda item: (-item[1], item[0]))
-    most = ordered[0][1]
+    first, *others = objectives(data)
+    found = [(first, data.importance)]
+    found += [(m, data.importances[m.name]) for m in others if m.name in data.importances]
+    parts = [(metric_label(m), shares) for m, known in found if (shares := _shares(known))]
+    mean = {
+        knob: math.fsum(shares.get(knob, 0.0) for _, shares in parts) / len(parts)
+        for knob in dict.fromkeys(knob for _, shares in parts for knob in shares)
+    }
+    ordered = sorted(mean.items(), key=lambda item: (-item[1], item[0]))
+    most = ordered[0][1] if ordered else 1.0
     rows = [
-        ImportanceRow(knob, _share(weight / total), round(weight / most * 100.0, 1))
+        ImportanceRow(
+            knob,
+            [_share(shares[knob]) if knob in shares else MISSING for _, shares in parts],
+            round(weight / most * 100.0, 1),
+        )
         for knob, weight in ordered[:IMPORTANT_KNOBS]
     ]
-    return ImportanceTable(rows, len(ordered) - len(rows))
+    return ImportanceTable(rows, len(ordered) - len(rows), [label for label, _ in parts])
+
+
+def _shares(importance: dict[str, float]) -> dict[str, float]:
+    """Parts of the sum; empty where nothing is important."""
+    known = {knob: w for knob, w in importance.items() if plottable(w) and w >= 0.0}
+    total = math.fsum(known.values())
+    return {knob: w / total for knob, w in known.items()} if total > 0.0 else {}
 
 
 def _share(part: float) -> str:

@@ -6,17 +6,18 @@ What no fresh block has confirmed is called an estimate, and shown in neutral wo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kilter_lab import stats
 from kilter_lab.comparison import Look
-from kilter_lab.messages import VerdictRecord
+from kilter_lab.messages import Metric, VerdictRecord
 from kilter_lab.report_numbers import (
     blind,
     claims,
-    deciding,
     deciding_verdicts,
     detectable,
+    objectives,
     usable_looks,
 )
 from kilter_lab.report_text import (
@@ -30,7 +31,7 @@ from kilter_lab.report_text import (
     usable,
 )
 from kilter_lab.report_verdict import WORDS, label_of, verdict_word
-from kilter_lab.study import Dropped, StudyData, StudyKnob
+from kilter_lab.study import Dropped, Loss, StudyData, StudyKnob
 
 PRUNING_ROWS = 200
 
@@ -57,10 +58,18 @@ class PruneRow:
 
     knobs: list[str]
     decision: str
-    change: str
-    interval: str
+    changes: list[PruneChange]
+    """One a deciding metric."""
     blocks: int
     reason: str
+
+
+@dataclass(frozen=True)
+class PruneChange:
+    """What one metric did without the knobs."""
+
+    change: str
+    interval: str
 
 
 @dataclass(frozen=True)
@@ -146,28 +155,34 @@ def _ruled_out(data: StudyData) -> str:
 
 def prune_rows(data: StudyData) -> list[PruneRow]:
     """The pruning's decisions, in their order."""
-    lower = deciding(data).direction == "min"
-    return [_prune_row(step, lower_is_better=lower) for step in data.pruning[:PRUNING_ROWS]]
+    return [_prune_row(step, objectives(data)) for step in data.pruning[:PRUNING_ROWS]]
 
 
-def _prune_row(step: Dropped, *, lower_is_better: bool) -> PruneRow:
+def _prune_row(step: Dropped, metrics: Sequence[Metric]) -> PruneRow:
+    first, *others = metrics
+    told = {loss.metric: loss for loss in step.others}
+    losses = [Loss(first.name, step.ratio, step.low, step.high)]
+    losses += [told.get(m.name, Loss(m.name, math.nan, math.nan, math.nan)) for m in others]
     return PruneRow(
         knobs=step.knobs,
         decision="dropped" if step.dropped else "kept",
-        change=percent(step.ratio),
-        interval=interval(step.low, step.high),
+        changes=[PruneChange(percent(x.ratio), interval(x.low, x.high)) for x in losses],
         blocks=step.blocks,
-        reason=_prune_reason(step, lower_is_better),
+        reason=_prune_reason(step, list(zip(metrics, losses, strict=True))),
     )
 
 
-def _prune_reason(step: Dropped, lower_is_better: bool) -> str:
-    low, high = usable(step.low), usable(step.high)
-    if low is None or high is None:
+def _prune_reason(step: Dropped, losses: Sequence[tuple[Metric, Loss]]) -> str:
+    if any(usable(x.low) is None or usable(x.high) is None for _, x in losses):
         return "no usable measurement"
-    worse = low > 1.0 if lower_is_better else high < 1.0
-    better = high < 1.0 if lower_is_better else low > 1.0
     them = "it" if len(step.knobs) == 1 else "them"
+    if step.by_model:
+        sure = "no gain" if step.dropped else "a gain"
+        return f"by the search’s model, not measured: {sure} that it is sure of"
+    costs = [(x.low, x.high) if m.direction == "min" else (-x.high, -x.low) for m, x in losses]
+    zeros = [1.0 if m.direction == "min" else -1.0 for m, _ in losses]
+    worse = any(low > zero for (low, _), zero in zip(costs, zeros, strict=True))
+    better = all(high < zero for (_, high), zero in zip(costs, zeros, strict=True))
     if step.dropped:
         if worse:
             return f"a small loss without {them}, within what was allowed"

@@ -29,6 +29,7 @@ from kilter_lab.objectives import (
 from kilter_lab.outcome import Conclusion, shared_alpha
 from kilter_lab.prune import FEWEST
 from kilter_lab.race import NORMAL_95
+from kilter_lab.search import importance
 from kilter_lab.session import Session
 from kilter_lab.study import Dropped, FrontMember
 from kilter_lab.wording import count, metric_label, percent
@@ -59,7 +60,11 @@ def finish_several(session: Session, plan: Plan, trials: int) -> Outcome:
         nothing_found(outcome, "no trial gave a usable value of every deciding metric")
         return outcome
     entered = candidates(session, plan, parts)
-    known = [replace(o, effects=o.effects.sparse()) for o in objectives(session, plan, parts)]
+    found = objectives(session, plan, parts)
+    shares = {o.metric.name: importance(o.effects, p) for o, p in zip(found, parts, strict=True)}
+    shares.pop(session.metric)
+    session.ledger.write("importances", shares)
+    known = [replace(o, effects=o.effects.sparse()) for o in found]
     size = planning.race_runs(session.runs_left("baseline", "search"))
     raced = race_front(session, known, entered, size) if entered else []
     if not raced:
@@ -74,8 +79,8 @@ def finish_several(session: Session, plan: Plan, trials: int) -> Outcome:
     needed = _needed(session, members)
     chosen = prune_all(session, known, members, needed)
     runs = session.runs_left("baseline", "search", "race", "prune")
-    found = confirm_all(session, [p.settings for p in chosen], needed, runs)
-    judge_all(session, outcome, chosen, found)
+    confirmed = confirm_all(session, [p.settings for p in chosen], needed, runs)
+    judge_all(session, outcome, chosen, confirmed)
     return outcome
 
 

@@ -56,6 +56,7 @@ def study_data(ledger: Ledger) -> StudyData:
         runs=all_runs(ledger),
         trials=[trial_data(ledger, t, noise) for t in told(ledger.trials())],
         importance=ledger.read("importance", dict[str, float]) or {},
+        importances=ledger.read("importances", dict[str, dict[str, float]]) or {},
         pruning=outcome.pruning,
         winner=outcome.winner,
         promised=outcome.promised,

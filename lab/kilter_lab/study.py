@@ -83,16 +83,33 @@ class Trial(msgspec.Struct):
     error: str = ""
 
 
+class Loss(msgspec.Struct):
+    """What one metric is without some knobs, over what it is with them."""
+
+    metric: str
+    ratio: float
+    low: float
+    high: float
+
+
 class Dropped(msgspec.Struct):
-    """A decision of the pruning: what happened when these knobs went back to their old values."""
+    """A decision of the pruning: what happens when these knobs go back to their old values."""
 
     knobs: list[str]
     dropped: bool
     ratio: float
-    """Metric without these knobs over metric with them."""
+    """First deciding metric without these knobs over the same with them."""
     low: float
     high: float
     blocks: int
+    """0 where nothing was measured: then the search's model decided, and the ratio is its own."""
+    others: list[Loss] = []
+    """The same of the other deciding metrics."""
+
+    @property
+    def by_model(self) -> bool:
+        """Whether the model of the search decided alone."""
+        return self.blocks == 0
 
 
 class FrontMember(msgspec.Struct):
@@ -144,6 +161,7 @@ class StudyData(msgspec.Struct):
     runs: list[Run]
     trials: list[Trial]
     importance: dict[str, float]
+    """Each knob's share in the spread of the first deciding metric over the trials."""
     pruning: list[Dropped]
     winner: Settings
     """What is left after pruning; empty where nothing helps."""
@@ -166,6 +184,8 @@ class StudyData(msgspec.Struct):
     front: list[FrontMember] = []
     """Where several metrics decide: all candidates of the confirmation, the one that ``winner``
     and ``confirmed`` tell of first."""
+    importances: dict[str, dict[str, float]] = {}
+    """The same of the other deciding metrics, by their names."""
     sequence: dict[str, list[Look]] = {}
     """By deciding metric: estimate and interval after each block of the confirmation. Where the
     verdict says one look, only the last one counts; the others are t intervals of their blocks."""

@@ -22,6 +22,7 @@ from kilter_lab.errors import RequestError
 from kilter_lab.ledger import Ledger, Outcome, Plan, open_storage, storage_errors, unhurried
 from kilter_lab.measure import Bench
 from kilter_lab.messages import Arm, TuneRequest
+from kilter_lab.objectives import deciding, deviation
 from kilter_lab.opening import locked, open_study
 from kilter_lab.prune import LOSS_SHARE, Pruning
 from kilter_lab.publish import publish
@@ -35,6 +36,7 @@ from kilter_lab.studies import study_data
 from kilter_lab.study import BASE
 from kilter_lab.trials import told
 from kilter_lab.tune_text import show
+from kilter_lab.wording import metric_label
 
 
 def tune(request: TuneRequest, runner: Runner, console: Console) -> int:
@@ -194,10 +196,18 @@ def make_plan(session: Session) -> Plan:
         session.left_s(),
         len(session.space.axes),
         session.head.seed,
-        session.head.question.objectives,
+        noises(session, plan),
+        session.head.question.alpha,
     ):
         session.console.note(line)
     return plan
+
+
+def noises(session: Session, plan: Plan) -> dict[str, float]:
+    """Standard deviation of one run by deciding metric, log units, for people."""
+    first, *others = deciding(session)
+    found = {metric_label(m): deviation(session, [m], [1.0]) for m in others}
+    return {metric_label(first): plan.noise, **found}
 
 
 def finish(session: Session, plan: Plan) -> Outcome:

@@ -59,6 +59,9 @@ def lines(data: StudyData) -> list[Text]:
     if len(data.front) > 1:
         told += [*front_table(data), Text()]
     told.append(Text(data.sentence, style=STYLES.get(data.ending, "bold")))
+    gone = [knob for step in data.pruning if step.by_model and step.dropped for knob in step.knobs]
+    if gone:
+        told.append(Text(modelled_text(gone), style="dim"))
     if data.promised is not None and data.confirmed:
         told.append(Text(promised_text(data.promised), style="dim"))
     return told
@@ -94,6 +97,13 @@ def values(data: StudyData) -> list[Text]:
         )
         for name, old, new in rows
     ]
+
+
+def modelled_text(gone: list[str]) -> str:
+    """Which knobs went by the model's word alone."""
+    return (
+        f"Left out by the search's model, not measured, as runs vary too much: {', '.join(gone)}."
+    )
 
 
 def promised_text(v: VerdictRecord) -> str:
