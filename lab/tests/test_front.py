@@ -53,11 +53,15 @@ def machine(seed: int, **changes: object) -> Machine:
 
 @pytest.fixture
 def asked(tmp_path: Path) -> m.TuneRequest:
+    return several_asked(tmp_path)
+
+
+def several_asked(folder: Path) -> m.TuneRequest:
     return request(
         1,
         48,
-        storage=f"sqlite:///{tmp_path}/s.db",
-        state_dir=str(tmp_path),
+        storage=f"sqlite:///{folder}/s.db",
+        state_dir=str(folder),
         options=options(metrics=[WALL, LATENCY]),
         question=m.Question(objectives=2),
     )

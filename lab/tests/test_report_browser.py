@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import test_front
 from report_samples import EVIL, SAMPLES, better, large, traded
 
 from kilter_lab import report
@@ -67,6 +68,7 @@ class Browser:
         self._rest = b""
         self.session: str | None = None
         self.requests: list[str] = []
+        self.errors: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self.session = attached["sessionId"]
@@ -104,6 +106,8 @@ class Browser:
             message = self._next(deadline)
             if message.get("method") == "Network.requestWillBeSent":
                 self.requests.append(message["params"]["request"]["url"])
+            if message.get("method") == "Runtime.exceptionThrown":
+                self.errors.append(str(message["params"]))
             if wanted(message):
                 return message
 
@@ -125,6 +129,7 @@ class Browser:
         """Opens a page in a window of this size, with JavaScript off unless asked for."""
         width, height = size
         self.requests.clear()
+        self.errors.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -303,3 +308,42 @@ def luminance(colour: str) -> float:
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
     )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a study that two metrics decided, with a front of several candidates."""
+    folder = tmp_path_factory.mktemp("several")
+    asked = test_front.several_asked(folder)
+    _, data = test_front.go(asked, test_front.machine(1))
+    assert len(data.front) > 1
+    return page_of(data, folder)
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+def test_several_metrics_are_seen_side_by_side(
+    browser: Browser, several: Path, size: tuple[int, int]
+) -> None:
+    browser.open(several, size, script=True)
+    root = "document.documentElement"
+    assert browser.value(f"{root}.scrollWidth - {root}.clientWidth") <= 0
+    chart = browser.value(
+        "[...document.querySelectorAll('#front figure svg')].filter(s => s.checkVisibility())"
+        ".map(s => [s.getBoundingClientRect().width, s.getBoundingClientRect().right])"
+    )
+    assert len(chart) == 1
+    assert chart[0][0] > 250
+    assert chart[0][1] <= size[0]
+    for table, wanted in (
+        ("#front table", ["wall", "latency"]),
+        (".pruning", ["wall without", "latency without"]),
+        (".importance", ["Share in wall", "Share in latency"]),
+    ):
+        heads = browser.value(
+            f"[...document.querySelectorAll('{table} thead th')]"
+            ".filter(h => h.checkVisibility()).map(h => h.innerText)"
+        )
+        for text in wanted:
+            assert any(head.startswith(text) for head in heads), (table, heads)
+    assert browser.value("document.querySelectorAll('#front tbody tr').length") > 1
+    assert browser.errors == []

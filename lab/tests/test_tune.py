@@ -14,11 +14,13 @@ from simulation import request, run_study
 from synthetic import MACHINE, WALL, Machine, Noise, knob, knobs, more_knobs, options
 
 from kilter_lab import messages as m
+from kilter_lab import report
 from kilter_lab.confirm import Design
 from kilter_lab.console import Console
 from kilter_lab.errors import LabError, RequestError, StudyBusyError, WorkloadError
 from kilter_lab.ledger import Plan, find, open_storage
 from kilter_lab.opening import locked
+from kilter_lab.prune import allowed
 from kilter_lab.studies import load_study
 from kilter_lab.study import BASE, StudyData
 from kilter_lab.tune import tune
@@ -486,3 +488,46 @@ def test_nothing_is_claimed_where_nothing_is() -> None:
         for i in range(40)
     )
     assert claims <= 6
+
+
+# Pruning where runs vary too much to measure
+
+
+def loud(asked: m.TuneRequest, seed: int) -> tuple[str, StudyData]:
+    strong = change(asked, trials=80, study=f"loud-{seed}")
+    cost = {"0": math.log(0.6)}
+    on = Machine(lambda s: cost.get(s.get(AUTOGROUP, ""), 0.0), seed, Noise(0.25))
+    _, out, data = go(strong, on)
+    return out, data
+
+
+def test_where_runs_vary_much_the_model_prunes_and_says_so(asked: m.TuneRequest) -> None:
+    for seed in (1, 2, 3):
+        out, data = loud(asked, seed)
+        assert data.winner.get(AUTOGROUP) == "0"
+        assert not [r for r in data.runs if r.phase == "prune"]
+        assert all(d.by_model and d.blocks == 0 for d in data.pruning)
+        gone = [knob for d in data.pruning if d.dropped for knob in d.knobs]
+        if not gone:
+            continue
+        assert AUTOGROUP not in gone
+        assert not set(gone) & set(data.winner)
+        assert "Left out by the search's model, not measured" in out
+        assert all(knob in out for knob in gone)
+        page, notes = report.to_html(data), report.to_markdown(data)
+        for text in (page, notes):
+            assert "by the search’s model, not measured: no gain that it is sure of" in text
+        return
+    pytest.fail("no knob was dropped in three studies")
+
+
+def test_what_the_model_drops_is_bounded_in_sum() -> None:
+    losses = {"a": 0.03, "b": 0.03, "c": 0.03, "d": 0.2}
+
+    def known(group: list[str]) -> tuple[float, float]:
+        return sum(losses[k] for k in group), 0.02
+
+    assert allowed(known, ["a"], 0.04)
+    assert not allowed(known, ["d"], 0.04)
+    assert allowed(known, ["a", "b"], 0.04)
+    assert not allowed(known, ["a", "b", "c"], 0.04)
