@@ -110,8 +110,10 @@ class Pruning:
         doubtful, clear = self._groups()
         dropped: list[str] = []
         for knob in doubtful:
-            rest = self._settings_without([*dropped, knob])
-            if rest and knob not in rest and self._bounded([*dropped, knob]):
+            group = [*dropped, knob]
+            # Not where a limit between two knobs would change one that stays.
+            rest = {k: v for k, v in self.settings.items() if k not in group}
+            if self._settings_without(group) == rest and self._bounded(group):
                 dropped.append(knob)
         kept = [k for k in [*doubtful, *clear] if k not in dropped]
         # All by the model alone, and each beside the winner as it came from the race.
