@@ -2,7 +2,8 @@
 
 The file tells of each entry whether it is here, and why not where it is not; for words, what the file
 offers. Values are not in it: they differ with the machine's size and with minor versions. Suites move on
-to newer series by themselves; what is new there is told, and counts once the file is of that series.
+to newer series by themselves; what is new there, and entries that the file does not know yet, are told
+and do not count.
 ``KILTER_UPDATE_GOLDEN`` (pytest ``--update-golden``) has the guest write its own.
 """
 
@@ -66,7 +67,10 @@ def test_the_catalog_finds_what_it_found_before(machine: Machine) -> None:
     before = json.loads(FILE.read_text())
     differ = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
     told = [f"{name}: was {before.get(name)}, is {now.get(name)}" for name in sorted(differ)]
+    if not differ:
+        return
     told += ["if this is right: pytest tests/vm --update-golden"]
-    if "kernel series" in differ:
+    if "kernel series" in differ or differ.isdisjoint(before):
+        # Another series, or entries that are new in the catalog: nothing to hold against anybody.
         pytest.skip("\n".join(told))
-    assert not differ, "\n".join(told)
+    pytest.fail("\n".join(told))
