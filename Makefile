@@ -19,7 +19,7 @@ SOURCES := $(shell git ls-files -co --exclude-standard Cargo.toml Cargo.lock .ca
 
 # What cargo is told of the HRRN scheduler. Clang is looked for by the build itself, which warns.
 define features
-$$(if [ -e /usr/include/gelf.h ] && [ -e /usr/include/zlib.h ] && ls /usr/lib*/libelf.a /usr/lib/*/libelf.a > /dev/null 2>&1; \
+$$(if [ -e /usr/include/gelf.h ] && [ -e /usr/include/zlib.h ] && ls /usr/lib*/libelf.a /usr/lib/*/libelf.a 2> /dev/null | grep -q .; \
 	then echo "--features $(1)"; \
 	else echo "warning: kilter is built without the HRRN scheduler: libelf or zlib for development is missing ($(SCHED_PACKAGES))" >&2; fi)
 endef

@@ -14,6 +14,7 @@ mod ended;
 mod layout;
 mod options;
 pub mod params;
+mod refusal;
 #[cfg(scheduler)]
 mod scheduler;
 mod stats;
@@ -28,10 +29,9 @@ pub use control::{Changes, Control};
 pub use ended::{Ended, How};
 pub use options::{Compare, Options};
 pub use params::{PARAMETERS, ParamError, Parameter, Params};
+pub use refusal::Refusal;
 #[cfg(scheduler)]
 pub use scheduler::{Scheduler, StartError};
 pub use stats::{Histogram, Stats};
-#[cfg(scheduler)]
-pub use support::Refusal;
 #[cfg(not(scheduler))]
-pub use unbuilt::{Refusal, Scheduler, StartError};
+pub use unbuilt::{Scheduler, StartError};

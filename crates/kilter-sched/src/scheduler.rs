@@ -4,8 +4,9 @@ use crate::ended::{self, Ended};
 use crate::layout::{self, BUCKETS, MAX_CPUS};
 use crate::options::Options;
 use crate::params::Params;
+use crate::refusal::Refusal;
 use crate::stats::Stats;
-use crate::support::{Kernel, Refusal};
+use crate::support::Kernel;
 use crate::topology;
 use libbpf_rs::{
     AsRawLibbpf, Link, MapCore, MapFlags, MapMut, Object, ObjectBuilder, OpenObject, PrintLevel,

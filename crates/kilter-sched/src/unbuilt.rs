@@ -3,18 +3,9 @@
 use crate::ended::Ended;
 use crate::options::Options;
 use crate::params::Params;
+use crate::refusal::Refusal;
 use crate::stats::Stats;
 use std::convert::Infallible;
-
-/// Why the scheduler cannot run here.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// Built without the scheduler.
-    #[error(
-        "this kilter was built without the HRRN scheduler (its build had no clang 16 or newer, or not the feature `sched`)"
-    )]
-    NotBuilt,
-}
 
 /// Why the scheduler could not be started.
 #[derive(Debug, thiserror::Error)]
