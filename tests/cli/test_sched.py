@@ -98,6 +98,15 @@ def test_its_parameters_are_knobs_that_need_it(root: Root) -> None:
     assert "the range is 1 to 3600000" in done.stderr
 
 
+@without
+@pytest.mark.real_kernel
+def test_it_cannot_be_tried_without_sched_ext() -> None:
+    done = kilter("run", "--set", "sched=hrrn", "--", "echo", "ran")
+    assert (done.stdout, done.returncode) == ("", 125)
+    assert "sched" in done.stderr
+    assert "put back" in done.stderr
+
+
 def test_what_a_killed_scheduler_left_is_no_setting(root: Root) -> None:
     left = root.path / "run/kilter/sched/hrrn"
     left.mkdir(parents=True)
@@ -178,6 +187,16 @@ class TestOnSchedExt:
             assert found["change_seen_ms"] < 10
             file.write_text("junk\n")
             wait_until(lambda: file.read_text() == "10000\n", "the value in force is back")
+
+    def test_it_can_be_tried_for_one_run(self) -> None:
+        for value in ("hrrn", "hrrn-seed"):
+            done = kilter("run", "--set", f"sched={value}", "--", "cat", SCHED_EXT / "root/ops")
+            assert (done.stdout, done.returncode) == ("hrrn\n", 0), done.stderr
+            assert state() == "disabled"
+        with started("run", "--set", "sched=hrrn", "--", "sleep", "100") as child:
+            wait_until(lambda: state() == "enabled", "hrrn", 60.0)
+            child.kill()
+            wait_until(lambda: state() == "disabled", "the kernel's own scheduler")
 
     def test_an_ejected_one_is_told_and_tried_again_and_given_up(self) -> None:
         with started("sched", "run", "hrrn", "--stall", "--timeout-ms", "1000") as child:

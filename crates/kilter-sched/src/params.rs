@@ -51,7 +51,7 @@ pub const PARAMETERS: [Parameter; 5] = [
         max: 10_000,
         default: 500,
         seed: 0,
-        summary: "A task that has waited longer comes first, every other time; 0: no cap",
+        summary: "A task that has waited longer comes first; 0: no cap",
     },
     Parameter {
         name: "slice_us",

@@ -43,6 +43,7 @@ static __always_inline int look_at(struct task_struct *p, struct found *f, u64 n
 	claim_of(&claim, p, task, task->woken, now);
 	if (comes_first(&claim, &f->best)) {
 		f->best = claim;
+		f->woken = task->woken;
 		verdict |= 1;
 	}
 	if (task->queued_at && task->queued_at < f->oldest_at) {
@@ -69,6 +70,7 @@ __noinline int pick(u64 queue, s32 here, u64 now)
 	f = &cpu->found;
 	f->oldest_at = ~0ULL;
 	f->scanned = 0;
+	f->woken = 0;
 	bpf_iter_scx_dsq_new(&it, queue, 0);
 	while ((p = bpf_iter_scx_dsq_next(&it))) {
 		int verdict;
@@ -83,8 +85,9 @@ __noinline int pick(u64 queue, s32 here, u64 now)
 		if (verdict & 2)
 			oldest = p;
 	}
-	/* Every other pick at most: those who have waited long must not shut out the woken. */
-	if (oldest && params.max_wait_ns && !pulling && !cpu->capped &&
+	/* But every other pick goes to a woken task: those who have waited long must not shut them
+	 * out. */
+	if (oldest && params.max_wait_ns && !pulling && !(cpu->capped && f->woken) &&
 	    now - f->oldest_at > params.max_wait_ns) {
 		best = oldest;
 		capped = true;

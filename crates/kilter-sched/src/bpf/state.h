@@ -60,6 +60,7 @@ struct found {
 	struct claim best;
 	u64 oldest_at;
 	u64 scanned;
+	u64 woken; /* the best was queued by a wake-up */
 };
 
 /* Who runs on a CPU: enough to compare with, without touching the task; and what it is picking. */

@@ -108,8 +108,7 @@ pub struct HrrnParams {
     /// 400; of the seed: 100]
     #[arg(long, value_name = "PERCENT")]
     pub wakeup_threshold: Option<i64>,
-    /// A task that has waited longer comes first, every other time; 0: no cap [default: 500; of
-    /// the seed: 0]
+    /// A task that has waited longer comes first; 0: no cap [default: 500; of the seed: 0]
     #[arg(long, value_name = "MS")]
     pub max_wait_ms: Option<i64>,
     /// A tick preempts no task that has run for less; 0: every tick [default: 0]

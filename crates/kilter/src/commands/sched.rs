@@ -5,9 +5,10 @@ mod run;
 mod status;
 mod top;
 
-use crate::cli::{Hrrn, Sched};
+use crate::cli::{Hrrn, Sched, ScxHrrn};
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
+use clap::Parser;
 use std::path::PathBuf;
 
 /// The directory of the running scheduler.
@@ -31,6 +32,20 @@ pub fn start(machine: &Machine, hrrn: &Hrrn) -> Outcome {
         Some(interval) => status::monitor(machine, interval),
         None => run::run(machine, hrrn),
     }
+}
+
+/// The knob whose value is the scheduler that runs.
+pub const KNOB: &str = "sched";
+
+/// Holds a value of the knob.
+pub fn hold(machine: &Machine, value: &str) -> Outcome {
+    let policy = match value {
+        "hrrn" => "kilter",
+        "hrrn-seed" => "seed",
+        _ => return Err(Failure::new(format!("no process can hold {KNOB}={value}"))),
+    };
+    let arguments = ScxHrrn::try_parse_from(["scx_hrrn", "--policy", policy]);
+    run::hold(machine, &arguments.map_err(Failure::new)?.hrrn)
 }
 
 fn dir(machine: &Machine) -> PathBuf {

@@ -81,6 +81,18 @@ pub fn run(machine: &Machine, hrrn: &Hrrn) -> Outcome {
     }
 }
 
+/// The scheduler as the process behind the knob `sched`. An ejection ends it: whoever measures under
+/// it must not measure the kernel's own scheduler for a while.
+pub fn hold(machine: &Machine, hrrn: &Hrrn) -> Outcome {
+    let options = report::options(hrrn).map_err(Failure::new)?;
+    let signals = Signals::take()?;
+    let mut running = Running::start(machine, &options, hrrn)?;
+    kilter_kernel::say_ready()?;
+    let end = running.serve(&signals, hrrn)?;
+    running.stop();
+    Ok(u8::from(matches!(end, End::Kernel(_))))
+}
+
 /// Tells why the kernel ended the scheduler.
 fn tell(ended: &Ended, verbose: bool) {
     say::error(format!("the kernel ended hrrn: {}", ended.line()));
