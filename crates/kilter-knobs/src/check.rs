@@ -59,7 +59,7 @@ pub fn check_spec(spec: &KnobSpec) -> Vec<String> {
     };
     require(
         valid_knob_name(&spec.name),
-        "the name must be dotted words, with one <placeholder> at most",
+        "the name must be words joined by dots, with one <placeholder> at most",
     );
     require(
         !spec.summary.trim().is_empty() && !spec.summary.contains('\n'),
@@ -149,7 +149,7 @@ fn valid_knob_name(name: &str) -> bool {
         Some(inner) => !inner.is_empty() && inner.chars().all(plain),
         None => !part.is_empty() && part.chars().all(plain),
     };
-    name.contains('.') && name.split('.').all(part) && name.matches('<').count() <= 1
+    !name.starts_with('<') && name.split('.').all(part) && name.matches('<').count() <= 1
 }
 
 /// The `<placeholder>` in a name or path.
