@@ -25,7 +25,7 @@ from pathlib import Path
 CROWD = Path(__file__).parents[1] / "tests" / "cli" / "crowd.py"
 UID = 64_301
 MANY = range(70_000, 71_000)
-USER = "kilter-bench"
+USER = "bench-kilter"
 
 
 def hierarchy() -> Path:

@@ -90,22 +90,26 @@ class RealKernel(Root):
 
     def __init__(self) -> None:
         self.path = Path("/")
-        first = self._values()
+        first = self._states()
         time.sleep(0.3)
-        second = self._values()
+        second = self._states()
         self.restless = {knob for knob in first if first[knob] != second.get(knob)}
         """Knobs that change by themselves."""
 
-    def _values(self) -> Tree:
-        knobs = self.json("knobs", "list", "--all")
-        present = {knob["name"]: knob["state"] for knob in knobs}
-        return {
-            name: state["value"] for name, state in present.items() if state["state"] == "present"
-        }
+    def _states(self) -> dict[str, Any]:
+        return {knob["name"]: knob["state"] for knob in self.json("knobs", "list", "--all")}
+
+    def states(self) -> dict[str, Any]:
+        """The values of all knobs that keep still, or why they cannot be read."""
+        return {knob: v for knob, v in self._states().items() if knob not in self.restless}
 
     def settings(self) -> Tree:
-        """The values of all knobs that are here and keep still."""
-        return {knob: v for knob, v in self._values().items() if knob not in self.restless}
+        """The values of those that are here."""
+        return {
+            knob: state["value"]
+            for knob, state in self.states().items()
+            if state["state"] == "present"
+        }
 
     def has(self, knob: str, value: str) -> bool:
         """Whether this kernel has the knob and it could take another value than it has."""

@@ -46,10 +46,10 @@ def undisturbed(machine: RealKernel) -> Iterator[RealKernel]:
         if time.monotonic() > until:
             pytest.skip("a profile or an experiment is in force on this machine")
         time.sleep(0.2)
-    before = machine.settings()
+    before = machine.states()
     yield machine
     assert machine.json("status")["layers"] == []
-    assert machine.settings() == before
+    assert machine.states() == before
 
 
 # Plain ones, both kinds of the dirty pairs, a switch of words that recomputes min_free_kbytes, and
