@@ -1,32 +1,19 @@
-"""The HRRN scheduler: what is said where none can run, and the whole of it where one can."""
+"""The HRRN scheduler where none can run. Where one can: ``tests/vm/inside/test_hrrn.py``."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from .program import Done, finish, kilter, started, wait_until
+from .program import Done, kilter
 from .roots import Root
 
 SCHED_EXT = Path("/sys/kernel/sched_ext")
-PARAMETERS = Path("/run/kilter/sched/hrrn")
 
 without = pytest.mark.skipif(SCHED_EXT.exists(), reason="this kernel has sched_ext")
-within = [
-    pytest.mark.real_kernel,
-    pytest.mark.skipif(not SCHED_EXT.exists(), reason="this kernel has no sched_ext"),
-]
-
-
-def state() -> str:
-    return (SCHED_EXT / "state").read_text().strip()
 
 
 def is_built() -> bool:
@@ -115,97 +102,3 @@ def test_what_a_killed_scheduler_left_is_no_setting(root: Root) -> None:
     done = kilter("run", "--set", "hrrn.latency_us=5", "--", "true", root=root.path)
     assert done.returncode == 125
     assert (left / "latency_us").read_text() == "0\n"
-
-
-@contextmanager
-def running(*options: str) -> Iterator[int]:
-    """A scheduler in force; its process."""
-    with started("sched", "run", "hrrn", *options) as child:
-        wait_until(lambda: child.poll() is not None or ask() is not None, "hrrn", 60.0)
-        assert child.poll() is None, finish(child).stderr
-        yield child.pid
-        if child.poll() is None:
-            child.send_signal(signal.SIGINT)
-            done = finish(child)
-            assert done.returncode == 0, done.stderr
-    wait_until(lambda: state() == "disabled", "the kernel's own scheduler")
-
-
-def ask() -> dict[str, object] | None:
-    status = json.loads(kilter("sched", "status", "--json").stdout)
-    found = status.get("hrrn")
-    assert found is None or isinstance(found, dict)
-    return found
-
-
-class TestOnSchedExt:
-    """In a guest, or wherever the kernel can."""
-
-    pytestmark = within
-
-    def test_it_runs_counts_and_ends(self) -> None:
-        with running():
-            assert state() == "enabled"
-            assert (SCHED_EXT / "root/ops").read_text().strip() == "hrrn"
-            done = kilter("load", "messaging", "-g1", "-l20")
-            assert done.returncode == 0
-            found = ask()
-            assert found
-            total = found["total"]
-            assert isinstance(total, dict)
-            assert total["picks"] > 100
-            assert sum(total["waits"]) > 100
-            refused(kilter("sched", "run", "hrrn"), "`hrrn` is loaded")
-        assert not PARAMETERS.exists()
-
-    def test_a_killed_one_leaves_the_kernels_own(self) -> None:
-        with running() as pid:
-            os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: state() == "disabled", "the kernel's own scheduler")
-            assert ask() is None
-            done = kilter("run", "--set", "hrrn.latency_us=5", "--", "true")
-            assert done.returncode == 125
-
-    def test_parameters_are_knobs(self) -> None:
-        with running():
-            file = PARAMETERS / "max_lifetime_ms"
-            done = kilter("run", "--set", "hrrn.max_lifetime_ms=777", "--", "cat", file)
-            assert (done.stdout, done.returncode) == ("777\n", 0)
-            assert file.read_text() == "10000\n"
-            assert kilter("sched", "set", "hrrn", "latency_us=-5000").returncode == 0
-            time.sleep(0.5)
-            found = ask()
-            assert found
-            assert found["params"] == {
-                "latency_us": -5000,
-                "max_lifetime_ms": 10000,
-                "max_wait_ms": 500,
-                "slice_us": 0,
-                "wakeup_threshold": 400,
-            }
-            assert isinstance(found["change_seen_ms"], float)
-            assert found["change_seen_ms"] < 10
-            file.write_text("junk\n")
-            wait_until(lambda: file.read_text() == "10000\n", "the value in force is back")
-
-    def test_it_can_be_tried_for_one_run(self) -> None:
-        for value in ("hrrn", "hrrn-seed"):
-            done = kilter("run", "--set", f"sched={value}", "--", "cat", SCHED_EXT / "root/ops")
-            assert (done.stdout, done.returncode) == ("hrrn\n", 0), done.stderr
-            assert state() == "disabled"
-        with started("run", "--set", "sched=hrrn", "--", "sleep", "100") as child:
-            wait_until(lambda: state() == "enabled", "hrrn", 60.0)
-            child.kill()
-            wait_until(lambda: state() == "disabled", "the kernel's own scheduler")
-
-    def test_an_ejected_one_is_told_and_tried_again_and_given_up(self) -> None:
-        with started("sched", "run", "hrrn", "--stall", "--timeout-ms", "1000") as child:
-            load = ("load", "messaging", "-g1", "-l2000")
-            with started(*load), started(*load):
-                wait_until(lambda: child.poll() is not None, "it stays off", 100.0)
-            done = finish(child)
-        assert done.returncode == 1
-        assert done.stderr.count("the kernel ended hrrn: ") == 3
-        assert "SCX_EXIT_ERROR_STALL" in done.stderr
-        assert "stays off" in done.stderr
-        assert state() == "disabled"

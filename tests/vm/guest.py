@@ -37,6 +37,9 @@ KERNEL_WORDS = (
 )
 
 
+ONE_THREAD = "-accel tcg,thread=single"
+
+
 class GuestError(Exception):
     """A guest cannot be started at all."""
 
@@ -57,13 +60,21 @@ class Guest:
     """One boot of a kernel."""
 
     def __init__(
-        self, kernel: Kernel, work: Path, kvm: bool = False, writable: Path | None = None
+        self,
+        kernel: Kernel,
+        work: Path,
+        kvm: bool = False,
+        writable: Path | None = None,
+        parallel: bool = False,
     ) -> None:
         self.kernel = kernel
         self.work = work
         self.kvm = kvm
         self.writable = writable
         """A directory of the host's that the guest may write to."""
+        self.parallel = parallel
+        """Emulate the CPUs by a thread each: latencies mean something, and an old QEMU may run code
+        of the kernel that another CPU has just patched, which the kernel dies of."""
         self.console = work / "kernel.log"
         self.heard = time.monotonic()
         """When the guest's command last said something."""
@@ -108,6 +119,7 @@ class Guest:
         return [
             str(vng()),
             *([] if self.kvm else ["--disable-kvm"]),
+            *([] if self.kvm or self.parallel else [f"--qemu-opts={ONE_THREAD}"]),
             *("--run", str(self.kernel.image)),
             *("--cpus", str(CPUS), "--memory", MEMORY, "--user", "root"),
             *("--disk", str(disk)),

@@ -52,7 +52,7 @@ void kilter_hrrn_layout(u64 layout[8])
 	layout[0] = sizeof(struct hrrn_params);
 	layout[1] = offsetof(struct hrrn_params, slice_ns);
 	layout[2] = sizeof(struct hrrn_config);
-	layout[3] = offsetof(struct hrrn_config, stall);
+	layout[3] = offsetof(struct hrrn_config, fault);
 	layout[4] = sizeof(struct hrrn_stats);
 	layout[5] = offsetof(struct hrrn_stats, ratios);
 	layout[6] = sizeof(struct hrrn_exit);

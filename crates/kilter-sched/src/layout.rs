@@ -28,7 +28,7 @@ pub(crate) struct Config {
     pub kthreads: u64,
     pub spread: u64,
     pub per_uid: u64,
-    pub stall: u64,
+    pub fault: u64,
 }
 
 /// `struct hrrn_stats`.
@@ -123,7 +123,7 @@ mod tests {
             size_of::<Params>(),
             offset_of!(Params, slice_ns),
             size_of::<Config>(),
-            offset_of!(Config, stall),
+            offset_of!(Config, fault),
             size_of::<Stats>(),
             offset_of!(Stats, ratios),
             size_of::<Exit>(),

@@ -27,7 +27,7 @@ mod unbuilt;
 
 pub use control::{Changes, Control};
 pub use ended::{Ended, How};
-pub use options::{Compare, Options};
+pub use options::{Compare, Fault, Options};
 pub use params::{PARAMETERS, ParamError, Parameter, Params};
 pub use refusal::Refusal;
 #[cfg(scheduler)]

@@ -12,6 +12,15 @@ pub enum Compare {
     Exact,
 }
 
+/// What a scheduler does wrong on purpose. The numbers are those of `shared.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It picks nothing.
+    Stall = 1,
+    /// It puts a task into a queue that does not exist.
+    Queue = 2,
+}
+
 /// Everything that is fixed while the scheduler runs, and the first parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -29,8 +38,8 @@ pub struct Options {
     pub per_uid: bool,
     /// A runnable task that waits longer than this makes the kernel end the scheduler; 1 to 30,000.
     pub timeout_ms: u32,
-    /// For tests: pick nothing, until the kernel ends it.
-    pub stall: bool,
+    /// For tests: what it does wrong, so that the kernel ends it.
+    pub fault: Option<Fault>,
     /// The first values of the parameters.
     pub params: Params,
 }
@@ -45,7 +54,7 @@ impl Default for Options {
             spread: true,
             per_uid: false,
             timeout_ms: 10_000,
-            stall: false,
+            fault: None,
             params: Params::default(),
         }
     }
@@ -75,7 +84,7 @@ impl Options {
             kthreads: self.kthreads.into(),
             spread: self.spread.into(),
             per_uid: self.per_uid.into(),
-            stall: self.stall.into(),
+            fault: self.fault.map_or(0, |fault| fault as u64),
         }
     }
 }

@@ -25,12 +25,6 @@ char _license[] SEC("license") = "GPL";
 /* The kernel's own slice only bounds how long a CPU may stay tickless: the tick decides. */
 #define SLICE_NS 20000000ULL
 
-/* The kernel gives no guarantee to a CPU that picks nothing; 0 while all is well. */
-static __always_inline bool stalling(void)
-{
-	return config.stall;
-}
-
 static __always_inline void set_slice(struct task_struct *p, u64 slice)
 {
 	if (bpf_ksym_exists(scx_bpf_task_set_slice))
@@ -163,6 +157,8 @@ void BPF_PROG(hrrn_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_kick_cpu(number, ENUM(scx_kick_flags, SCX_KICK_PREEMPT));
 		return;
 	}
+	if (config.fault == HRRN_FAULT_QUEUE)
+		number = HRRN_MAX_CPUS;
 	scx_bpf_dsq_insert(p, number, SLICE_NS, enq_flags);
 }
 
@@ -196,7 +192,7 @@ void BPF_PROG(hrrn_dispatch, s32 number, struct task_struct *prev)
 	u64 now = clock_now();
 	struct task *task;
 
-	if (!cpu || !s || stalling())
+	if (!cpu || !s || config.fault == HRRN_FAULT_STALL)
 		return;
 	acknowledge(s);
 	cpu->found.best.class = CLASS_NOBODY;

@@ -14,6 +14,9 @@ typedef long long kilter_s64;
 #define HRRN_MESSAGE_LEN 1024
 #define HRRN_DUMP_LEN 32768
 
+#define HRRN_FAULT_STALL 1 /* pick nothing, until the kernel's watchdog ends the scheduler */
+#define HRRN_FAULT_QUEUE 2 /* put a task into a queue that does not exist: a wrong call */
+
 /* May change while the scheduler runs. */
 struct hrrn_params {
 	kilter_u64 generation;	     /* raised by the loader after each change */
@@ -33,7 +36,7 @@ struct hrrn_config {
 	kilter_u64 kthreads;	  /* woken kernel threads come first */
 	kilter_u64 spread;	  /* new tasks go to the shortest queue */
 	kilter_u64 per_uid;	  /* R between users first */
-	kilter_u64 stall;	  /* for tests: pick nothing, until the kernel's watchdog ends it */
+	kilter_u64 fault;	  /* for tests: one of HRRN_FAULT_*, or 0 */
 };
 
 /* Counters of one CPU. */

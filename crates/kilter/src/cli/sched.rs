@@ -89,9 +89,9 @@ pub struct Hrrn {
     /// Print what was found out about this kernel, and the whole dump of an ejection
     #[arg(short, long)]
     pub verbose: bool,
-    /// Pick nothing, until the kernel ends it (for tests)
-    #[arg(long, hide = true)]
-    pub stall: bool,
+    /// Do something wrong, until the kernel ends it (for tests)
+    #[arg(long, hide = true, value_enum)]
+    pub fault: Option<FaultOf>,
 }
 
 /// First values of the parameters; `kilter sched set` changes them later.
@@ -132,6 +132,15 @@ pub enum CompareBy {
     Seed,
     /// Without rounding
     Exact,
+}
+
+/// What the scheduler does wrong on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FaultOf {
+    /// It picks nothing
+    Stall,
+    /// It puts a task into a queue that does not exist
+    Queue,
 }
 
 fn interval(text: &str) -> Result<f64, String> {

@@ -1,9 +1,9 @@
 //! The scheduler's state as a message, and as lines for people.
 
-use crate::cli::{CompareBy, Hrrn, Policy};
+use crate::cli::{CompareBy, FaultOf, Hrrn, Policy};
 use crate::say;
 use kilter_api::{SchedCounters, SchedRun};
-use kilter_sched::{Compare, Histogram, Options, ParamError, Params, Stats};
+use kilter_sched::{Compare, Fault, Histogram, Options, ParamError, Params, Stats};
 use std::collections::BTreeMap;
 
 /// What the flags ask for.
@@ -18,7 +18,10 @@ pub fn options(hrrn: &Hrrn) -> Result<Options, ParamError> {
     options.spread &= !hrrn.no_spread;
     options.per_uid = hrrn.per_uid;
     options.timeout_ms = hrrn.timeout_ms;
-    options.stall = hrrn.stall;
+    options.fault = hrrn.fault.map(|fault| match fault {
+        FaultOf::Stall => Fault::Stall,
+        FaultOf::Queue => Fault::Queue,
+    });
     if hrrn.compare == CompareBy::Exact {
         options.compare = Compare::Exact;
     }

@@ -62,7 +62,11 @@ pub fn ask(machine: &Machine) -> Result<Option<SchedRun>, Failure> {
     };
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut text = Vec::new();
-    stream.read_to_end(&mut text)?;
+    match stream.read_to_end(&mut text) {
+        // It ended before it came to answer.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+        read => read?,
+    };
     match serde_json::from_slice(&text) {
         Ok(state) => Ok(Some(state)),
         // It ended while it was asked.

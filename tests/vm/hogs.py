@@ -1,0 +1,101 @@
+"""Tasks that always want a CPU, and what each gets of it.
+
+As a script it starts those that it is told of and prints their processes; they end with its input.
+A process of its own starts them, because a fork of a small one is cheap.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NoReturn
+
+
+@dataclass(frozen=True)
+class Hog:
+    """What a hog is before it starts to spin."""
+
+    cpu: int | None = None
+    """The only CPU that it may run on."""
+    nice: int = 0
+    uid: int = 0
+    work_us: int = 0
+    """0: it spins for ever; otherwise it sleeps after each so long a piece of work."""
+    sleep_us: int = 1000
+
+
+@contextmanager
+def hogs(wanted: list[Hog]) -> Iterator[list[int]]:
+    """They spin meanwhile; their processes."""
+    told = json.dumps([asdict(hog) for hog in wanted])
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", __file__, told],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            yield json.loads(child.stdout.readline())
+        finally:
+            child.stdin.close()
+            child.wait(120)
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process so far."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def shares(pids: list[int], seconds: float) -> list[float]:
+    """What part each gets of all that they get together, in percent."""
+    before = [cpu_s(pid) for pid in pids]
+    time.sleep(seconds)
+    got = [cpu_s(pid) - was for pid, was in zip(pids, before, strict=True)]
+    return [100 * part / sum(got) for part in got]
+
+
+def start(hog: Hog) -> int:
+    """A hog's process."""
+    pid = os.fork()
+    if pid == 0:
+        spin(hog)
+    return pid
+
+
+def spin(hog: Hog) -> NoReturn:
+    """Be a hog: work, with pauses if it is told so."""
+    if hog.cpu is not None:
+        os.sched_setaffinity(0, {hog.cpu})
+    os.nice(hog.nice)
+    os.setresuid(hog.uid, hog.uid, hog.uid)
+    while True:
+        until = time.thread_time_ns() + hog.work_us * 1000
+        while not hog.work_us or time.thread_time_ns() < until:
+            for _ in range(100):
+                pass
+        time.sleep(hog.sleep_us / 1e6)
+
+
+def main() -> None:
+    """Start them, tell, wait for the end of the input, end them."""
+    pids = [start(Hog(**hog)) for hog in json.loads(sys.argv[1])]
+    print(json.dumps(pids), flush=True)
+    sys.stdin.read()
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    for pid in pids:
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main()
