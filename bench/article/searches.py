@@ -1,0 +1,201 @@
+"""What happens in the guest: both of the article's searches, kilter's, and the truth about all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from parameters import ALL, FIXED, RETRY
+
+FILES = 6
+FUNCTIONS = 14
+FEATURES = "sched.features."
+
+
+def project(place: Path) -> list[str]:
+    """A C program of a few files; the command that builds it, as the article builds Linux."""
+    function = (
+        "double f%d(const double *a, int n) { double s = %d; for (int i = 0; i < n; i++) "
+        "for (int j = 0; j < i; j++) s += a[i] * a[j] / (1 + s * s) - (i ^ j) %% 7; return s; }\n"
+    )
+    objects = [f"part{number}.o" for number in range(FILES)]
+    for number in range(FILES):
+        numbers = range(number * FUNCTIONS, (number + 1) * FUNCTIONS)
+        (place / f"part{number}.c").write_text("".join(function % (n, n) for n in numbers))
+    (place / "Makefile").write_text(
+        f"all: {' '.join(objects)}\n%.o: %.c\n\t@cc -O1 -c $< -o $@\n"
+        f"clean:\n\t@rm -f {' '.join(objects)}\n"
+    )
+    jobs = (os.cpu_count() or 1) + 1
+    return ["make", "--silent", "-C", str(place), f"-j{jobs}"]
+
+
+@dataclass
+class Knob:
+    """A parameter that this kernel has."""
+
+    name: str
+    file: Path
+    default: str
+
+    def write(self, value: str) -> None:
+        """Set it; features are words."""
+        if self.name.startswith(FEATURES):
+            word = self.name.removeprefix(FEATURES)
+            value = word if value == "1" else f"NO_{word}"
+        self.file.write_text(value)
+
+
+def here(kilter: str) -> dict[str, Knob]:
+    """The article's parameters that this kernel has."""
+    listed = subprocess.run(
+        [kilter, "--json", "knobs", "list", "--all"], capture_output=True, text=True, check=True
+    )
+    states = {knob["name"]: knob["state"] for knob in json.loads(listed.stdout)}
+    names = [*ALL, *FIXED]
+    return {
+        name: Knob(name, Path(state["path"]), state["value"])
+        for name in names
+        if (state := states.get(name, {})).get("state") == "present"
+    }
+
+
+def clean_and_build(build: list[str]) -> float:
+    """Seconds that a build takes."""
+    subprocess.run([*build, "clean"], check=True)
+    begun = time.monotonic()
+    subprocess.run(build, check=True)
+    return time.monotonic() - begun
+
+
+@dataclass
+class Claim:
+    """What a search ended with."""
+
+    who: str
+    settings: dict[str, str]
+    says: str
+    builds: int
+    seconds: float
+
+
+def article(
+    who: str, knobs: dict[str, Knob], names: list[str], trials: int, build: list[str], seed: int
+) -> Claim:
+    """One build a trial, the fastest is the result, beside one build under the defaults."""
+    clean_and_build(build)  # For the caches, as the article did.
+    default = clean_and_build(build)
+    begun = time.monotonic()
+
+    def objective(trial: optuna.Trial) -> float:
+        for name in names:
+            low, high = ALL[name]
+            if name.startswith(FEATURES):
+                value = trial.suggest_categorical(name, ["1", "0"])
+            else:
+                value = str(trial.suggest_int(name, low, high))
+            knobs[name].write(value)
+        return clean_and_build(build)
+
+    for name in FIXED:
+        knobs[name].write(FIXED[name])
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+    try:
+        study.optimize(objective, n_trials=trials)
+    finally:
+        for knob in [*(knobs[name] for name in names), *(knobs[name] for name in FIXED)]:
+            knob.write(knob.default)
+    change = (study.best_value / default - 1) * 100
+    says = f"{default:.2f} s → {study.best_value:.2f} s: {change:+.1f} %"
+    settings = FIXED | {name: str(value) for name, value in study.best_params.items()}
+    return Claim(who, settings, says, trials + 2, time.monotonic() - begun)
+
+
+def kilters(
+    who: str, kilter: str, names: list[str], seconds: float, build: list[str], seed: int
+) -> Claim:
+    """``kilter tune`` with the same knobs, ranges, fixed values and time."""
+    ranges = [
+        option
+        for name in names
+        if not name.startswith(FEATURES)
+        for option in ("--range", f"{name}={ALL[name][0]}..{ALL[name][1]}")
+    ]
+    words = [kilter, "--json", "tune", "--knobs", ",".join(names), *ranges]
+    words += [option for name, value in FIXED.items() for option in ("--fix", f"{name}={value}")]
+    words += ["--seed", str(seed), "--budget", f"{max(60, round(seconds))}s"]
+    words += ["--study", who.replace(" ", "-"), "--prepare", " ".join([*build, "clean"])]
+    told = run([*words, "--", *build])
+    return Claim(who, told["winner"], told["sentence"], len(told["runs"]), told["seconds"])
+
+
+def truth(
+    kilter: str, claims: list[Claim], most: int, build: list[str], seed: int
+) -> dict[str, str]:
+    """What each claim is worth: all of them and the defaults, interleaved."""
+    arms = [
+        option
+        for claim in claims
+        for option in ("--with", ",".join(f"{k}={v}" for k, v in claim.settings.items()))
+    ]
+    words = [kilter, "--json", "compare", *arms, "--max-runs", str(most), "--seed", str(seed)]
+    told = run([*words, "--prepare", " ".join([*build, "clean"]), "--", *build])
+    said = {}
+    for claim, arm in zip(claims, told["arms"], strict=True):
+        verdict = arm["verdicts"][0]
+        change, low, high = (100 * (verdict[key] - 1) for key in ("ratio", "low", "high"))
+        conclusion = arm["conclusion"]
+        said[claim.who] = f"{change:+.1f} % ({low:+.1f} to {high:+.1f}), {conclusion}"
+    return said
+
+
+def run(words: list[str]) -> Any:
+    """The JSON that kilter prints; its progress goes on to this program's output."""
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+    if not done.stdout:
+        raise SystemExit(f"error: {' '.join(words[:4])} … ended with {done.returncode}")
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    kilter, *numbers = sys.argv[1:]
+    trials, retry, most, seed = (int(number) for number in numbers)
+    knobs = here(kilter)
+    names = [name for name in ALL if name in knobs]
+    print(f"{len(names)} of {len(ALL)} parameters are here; not here:")
+    print(f"  {', '.join(name for name in ALL if name not in knobs)}", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        build = project(Path(directory))
+        claims = []
+        for about, chosen, count in (("all", names, trials), ("three", list(RETRY), retry)):
+            claims.append(article(f"article {about}", knobs, chosen, count, build, seed))
+            show(claims[-1])
+            spent = claims[-1].seconds
+            claims.append(kilters(f"kilter {about}", kilter, chosen, spent, build, seed))
+            show(claims[-1])
+        wanted = [claim for claim in claims if claim.settings]
+        worth = truth(kilter, wanted, most, build, seed)
+    print("\nOf the time of a build under the defaults (95 % interval over all arms):")
+    for claim in claims:
+        print(f"  {claim.who:14} {worth.get(claim.who, 'changes nothing')}")
+
+
+def show(claim: Claim) -> None:
+    """A search's own words."""
+    print(f"\n{claim.who}: {claim.builds} builds, {claim.seconds:.0f} s. It says: {claim.says}")
+    for name, value in claim.settings.items():
+        print(f"  {name} = {value}")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
