@@ -181,6 +181,18 @@ class ChoiceValue(msgspec.Struct, tag_field="type", tag="choice"):
     choices: list[str]
 
 
+class ListValue(msgspec.Struct, tag_field="type", tag="list"):
+    """Whole numbers, each within a range."""
+
+    min: int
+    max: int
+    most: int
+
+
+class MaskValue(msgspec.Struct, tag_field="type", tag="mask"):
+    """A set of CPUs, in hexadecimal."""
+
+
 class Linear(msgspec.Struct, tag_field="scale", tag="linear"):
     """Sample evenly, in steps."""
 
@@ -208,7 +220,7 @@ class KnobSpec(msgspec.Struct):
     name: str
     summary: str
     why: str
-    value: IntValue | BoolValue | ChoiceValue
+    value: IntValue | BoolValue | ChoiceValue | ListValue | MaskValue
     default: str
     risk: str
     unit: str = ""

@@ -4,8 +4,8 @@ use crate::KnownEvidence;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One entry of the catalog. A name or path may hold one placeholder (`<dev>`, `<policy>`), which
-/// is expanded to the instances that the machine has.
+/// One entry of the catalog. A name or path may hold placeholders (`<dev>`, `<policy>`), at most two,
+/// which are expanded to the instances that the machine has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KnobSpec {
@@ -33,8 +33,14 @@ pub struct KnobSpec {
     /// How this knob and others move each other.
     #[serde(default, skip_serializing_if = "Couplings::is_empty")]
     pub couplings: Couplings,
-    /// Where the knob lives, newest kernels first; the first path that exists is used.
+    /// Where the knob lives, newest kernels first; the first path that exists is used. Empty only
+    /// where `by_hand` says how else it is set.
+    #[serde(default)]
     pub paths: Vec<PathSpec>,
+    /// For settings that no file holds (an attribute of a task, a boot parameter, a cgroup that
+    /// systemd owns): how a person sets it. kilter explains such a knob and does not write it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by_hand: String,
     /// What takes its place where no path exists any more.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub successor: String,
@@ -54,7 +60,7 @@ pub struct PathSpec {
     #[serde(default)]
     pub format: Format,
     /// For choices whose own file shows the current word alone: the file that lists the words which
-    /// the kernel offers now.
+    /// the kernel offers now. For numbers: the file that lists those the hardware has (frequencies).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub offers: String,
 }
@@ -75,6 +81,13 @@ pub enum Format {
     YesNo,
     /// Shows hexadecimal (`0x0007`), takes decimal or hexadecimal; the value is decimal.
     Hex,
+    /// Several numbers between any white space (`4096\t131072\t6291456`); the value has single spaces.
+    Spaced,
+    /// A set of CPUs in hexadecimal, in groups of eight digits (`00000001,0000000f`); the value has
+    /// neither commas nor leading zeros.
+    Mask,
+    /// Pairs of CPU and number (`0:1324800 1:0`); the value is CPU 0's number, written as `0:NUMBER`.
+    Cpu0,
     /// One word of a line of scheduler features (`NEXT_BUDDY`, `NO_NEXT_BUDDY`), named by the last
     /// part of the knob's name; the value is `1` or `0`.
     Feature,
@@ -98,6 +111,17 @@ pub enum ValueKind {
         /// The words that are known; one that is not listed is refused.
         choices: Vec<String>,
     },
+    /// Whole numbers with a space between them, each within the range.
+    List {
+        /// Smallest allowed number.
+        min: i64,
+        /// Largest allowed number.
+        max: i64,
+        /// Most numbers; at least one is needed.
+        most: usize,
+    },
+    /// A set of CPUs as a hexadecimal number, the lowest bit for CPU 0: `3` is CPUs 0 and 1.
+    Mask,
 }
 
 /// What a search samples.
@@ -262,4 +286,6 @@ pub enum UnavailableReason {
     Unsupported,
     /// debugfs is not mounted.
     NotMounted,
+    /// No file holds it: a person sets it by other means.
+    ByHand,
 }

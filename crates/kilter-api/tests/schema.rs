@@ -178,6 +178,7 @@ fn knob(state: KnobState) -> Knob {
                 format: Format::Plain,
                 offers: String::new(),
             }],
+            by_hand: String::new(),
             successor: String::new(),
             sources: vec!["Documentation/admin-guide/sysctl/vm.rst".into()],
         },

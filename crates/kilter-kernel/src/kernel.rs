@@ -106,7 +106,7 @@ pub trait Files {
 #[derive(Debug)]
 pub struct Kernel {
     root: PathBuf,
-    trees: [OnceLock<Option<OwnedFd>>; 3],
+    trees: [OnceLock<Option<OwnedFd>>; 4],
 }
 
 impl Kernel {
@@ -175,6 +175,7 @@ impl Kernel {
         let slot = match tree {
             "/proc/sys" => &self.trees[0],
             "/sys" => &self.trees[1],
+            crate::path::STUNE => &self.trees[3],
             _ => &self.trees[2],
         };
         slot.get_or_init(|| {

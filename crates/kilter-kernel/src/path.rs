@@ -3,7 +3,10 @@
 use std::fmt;
 
 /// Trees whose files may be opened, writing included. A path lies in exactly one of them.
-const TREES: [&str; 4] = ["/proc/sys", "/sys", crate::holder::TREE, SCHEDULERS];
+const TREES: [&str; 5] = ["/proc/sys", "/sys", crate::holder::TREE, SCHEDULERS, STUNE];
+
+/// Where Android kernels up to 4.19 mount their schedtune cgroups.
+pub(crate) const STUNE: &str = "/dev/stune";
 
 /// Where a running scheduler of kilter keeps its parameters: one directory a scheduler, one file a
 /// parameter. The one listed exception to kernel files.
@@ -37,7 +40,7 @@ impl KernelPath {
         {
             Some("each part must be a plain name")
         } else if tree_of(&path).is_none() {
-            Some("it must lie below /proc/sys, /sys or /run/kilter/sched")
+            Some("it must lie below /proc/sys, /sys, /dev/stune or /run/kilter/sched")
         } else {
             None
         };
@@ -106,6 +109,7 @@ mod tests {
             "/proc/sys/vm/swappiness",
             "/sys/block/vda/queue/scheduler",
             "/run/kilter/sched/hrrn/latency_us",
+            "/dev/stune/top-app/schedtune.boost",
         ] {
             assert!(KernelPath::new(good).is_ok(), "{good}");
         }
@@ -124,6 +128,9 @@ mod tests {
             "/proc/1/mem",
             "/run/kilter/layers/00000001",
             "/run/kilter/sched",
+            "/dev/stune",
+            "/dev/mem",
+            "/dev/stune/../mem",
             "/run/kilter/sched/../layers/00000001",
             "/sys/../etc/passwd",
             "/sys//block",

@@ -37,6 +37,13 @@ pub fn parse(format: Format, name: &str, text: &str) -> Result<String, ValueErro
         }
         .map(|number| number.to_string())
         .ok_or_else(|| fail("not a number")),
+        Format::Spaced => Ok(text.split_whitespace().collect::<Vec<_>>().join(" ")),
+        Format::Mask => mask(text).ok_or_else(|| fail("not a set of CPUs")),
+        Format::Cpu0 => text
+            .split_whitespace()
+            .find_map(|pair| pair.strip_prefix("0:"))
+            .map(str::to_owned)
+            .ok_or_else(|| fail("no number for CPU 0")),
         Format::Feature => text
             .split_whitespace()
             .find_map(|word| match word.strip_prefix("NO_") {
@@ -55,6 +62,8 @@ pub fn written(format: Format, name: &str, value: &str) -> String {
         Format::Feature => format!("NO_{name}\n"),
         Format::YesNo if value == "1" => "Y\n".to_owned(),
         Format::YesNo => "N\n".to_owned(),
+        Format::Mask => format!("{}\n", groups_of_eight(value)),
+        Format::Cpu0 => format!("0:{value}\n"),
         _ => format!("{value}\n"),
     }
 }
@@ -68,6 +77,29 @@ pub fn words(format: Format, text: &str) -> Vec<String> {
             .collect(),
         _ => Vec::new(),
     }
+}
+
+/// A set of CPUs without commas and leading zeros, in lower case.
+fn mask(text: &str) -> Option<String> {
+    let digits = text.replace(',', "").to_ascii_lowercase();
+    let plain = !digits.is_empty() && digits.chars().all(|digit| digit.is_ascii_hexdigit());
+    let short = digits.trim_start_matches('0');
+    plain.then(|| if short.is_empty() { "0" } else { short }.to_owned())
+}
+
+/// The same as the kernel takes it: at most eight digits between commas.
+fn groups_of_eight(digits: &str) -> String {
+    if !digits.is_ascii() {
+        return digits.to_owned();
+    }
+    let first = digits.len() % 8;
+    let mut groups: Vec<&str> = Vec::new();
+    if first > 0 {
+        groups.push(&digits[..first]);
+    }
+    let rest = digits.as_bytes()[first..].chunks(8);
+    groups.extend(rest.filter_map(|group| std::str::from_utf8(group).ok()));
+    groups.join(",")
 }
 
 fn between(text: &str, open: char, close: char) -> Option<String> {
@@ -106,6 +138,15 @@ mod tests {
             (Format::Hex, "", "0x0007\n", "7"),
             (Format::Hex, "", "7\n", "7"),
             (
+                Format::Spaced,
+                "",
+                "4096\t131072\t6291456\n",
+                "4096 131072 6291456",
+            ),
+            (Format::Mask, "", "00000001,0000000F\n", "10000000f"),
+            (Format::Mask, "", "00\n", "0"),
+            (Format::Cpu0, "", "0:1324800 1:0 2:0\n", "1324800"),
+            (
                 Format::Feature,
                 "NEXT_BUDDY",
                 "PLACE_LAG NO_NEXT_BUDDY \n",
@@ -138,6 +179,8 @@ mod tests {
         assert!(parse(Format::Bracketed, "", "none mq-deadline\n").is_err());
         assert!(parse(Format::Hex, "", "zz\n").is_err());
         assert!(parse(Format::YesNo, "", "\n").is_err());
+        assert!(parse(Format::Mask, "", "cpu0\n").is_err());
+        assert!(parse(Format::Cpu0, "", "1:0\n").is_err());
     }
 
     #[test]
@@ -145,6 +188,14 @@ mod tests {
         assert_eq!(written(Format::Plain, "", "off"), "off\n");
         assert_eq!(written(Format::Feature, "HRTICK", "0"), "NO_HRTICK\n");
         assert_eq!(written(Format::YesNo, "", "1"), "Y\n");
+        assert_eq!(written(Format::Cpu0, "", "1400000"), "0:1400000\n");
+        for (mask, text) in [
+            ("3", "3"),
+            ("10000000f", "1,0000000f"),
+            ("ffffffff", "ffffffff"),
+        ] {
+            assert_eq!(written(Format::Mask, "", mask), format!("{text}\n"));
+        }
     }
 
     #[test]

@@ -1,7 +1,12 @@
 //! Checks of values against the catalog, and of catalog entries against themselves.
 
+use crate::wish::Wish;
 use kilter_api::{Format, KnobSpec, Search, ValueKind};
-use kilter_kernel::KernelPath;
+use kilter_kernel::{KernelPath, parse_value};
+use std::ops::RangeInclusive;
+
+/// Digits and commas of a set of CPUs at most: 2048 CPUs.
+const MASK_DIGITS: usize = 576;
 
 /// A value that the catalog does not allow. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +23,9 @@ pub struct ValueError {
 /// The value in the form that is written, or why it is refused.
 pub fn check_value(knob: &str, spec: &KnobSpec, value: &str) -> Result<String, ValueError> {
     let trimmed = value.trim();
+    if Wish::parse(trimmed).is_some_and(|wish| wish.fits(spec)) {
+        return Ok(trimmed.to_owned());
+    }
     let checked = match &spec.value {
         ValueKind::Int { min, max } => trimmed
             .parse::<i64>()
@@ -30,6 +38,8 @@ pub fn check_value(knob: &str, spec: &KnobSpec, value: &str) -> Result<String, V
             _ => None,
         },
         ValueKind::Choice { choices } => choices.iter().find(|choice| *choice == trimmed).cloned(),
+        ValueKind::List { min, max, most } => list(trimmed, *min..=*max, *most),
+        ValueKind::Mask => mask(trimmed),
     };
     checked.ok_or_else(|| ValueError {
         knob: knob.to_owned(),
@@ -38,7 +48,23 @@ pub fn check_value(knob: &str, spec: &KnobSpec, value: &str) -> Result<String, V
     })
 }
 
-fn allowed(spec: &KnobSpec) -> String {
+fn list(text: &str, range: RangeInclusive<i64>, most: usize) -> Option<String> {
+    let numbers: Vec<i64> = text
+        .split_whitespace()
+        .map(|word| word.parse().ok().filter(|number| range.contains(number)))
+        .collect::<Option<_>>()?;
+    let words: Vec<String> = numbers.iter().map(i64::to_string).collect();
+    (1..=most).contains(&words.len()).then(|| words.join(" "))
+}
+
+fn mask(text: &str) -> Option<String> {
+    let fits = text.len() <= MASK_DIGITS && text.chars().all(|c| c.is_ascii_hexdigit() || c == ',');
+    fits.then(|| parse_value(Format::Mask, "", text).ok())
+        .flatten()
+}
+
+/// What is allowed, in words.
+pub fn allowed(spec: &KnobSpec) -> String {
     match &spec.value {
         ValueKind::Int { min, max } if spec.unit.is_empty() => {
             format!("the range is {min} to {max}")
@@ -46,6 +72,10 @@ fn allowed(spec: &KnobSpec) -> String {
         ValueKind::Int { min, max } => format!("the range is {min} to {max} {}", spec.unit),
         ValueKind::Bool => "it is 0 or 1".to_owned(),
         ValueKind::Choice { choices } => format!("it is one of {}", choices.join(", ")),
+        ValueKind::List { min, max, most } => {
+            format!("it is up to {most} numbers, each from {min} to {max}")
+        }
+        ValueKind::Mask => "it is a set of CPUs in hexadecimal (3: CPUs 0 and 1)".to_owned(),
     }
 }
 
@@ -59,7 +89,7 @@ pub fn check_spec(spec: &KnobSpec) -> Vec<String> {
     };
     require(
         valid_knob_name(&spec.name),
-        "the name must be words joined by dots, with one <placeholder> at most",
+        "the name must be words with dots between them, with two <placeholders> at most",
     );
     require(
         !spec.summary.trim().is_empty() && !spec.summary.contains('\n'),
@@ -71,11 +101,14 @@ pub fn check_spec(spec: &KnobSpec) -> Vec<String> {
         !spec.sources.is_empty() && spec.sources.iter().all(|source| !source.trim().is_empty()),
         "`sources` is empty",
     );
-    require(!spec.paths.is_empty(), "`paths` is empty");
+    require(
+        spec.paths.is_empty() != spec.by_hand.is_empty(),
+        "either `paths` or `by_hand` must say how it is set",
+    );
     for path in &spec.paths {
         require(!path.era.trim().is_empty(), "a path has no `era`");
         require(
-            placeholder(&path.file) == placeholder(&spec.name),
+            placeholders(&path.file) == placeholders(&spec.name),
             "a path has another placeholder than the name",
         );
         let sample = path.file.replace(['<', '>'], "");
@@ -85,10 +118,11 @@ pub fn check_spec(spec: &KnobSpec) -> Vec<String> {
         );
         require(
             path.offers.is_empty()
-                || (matches!(spec.value, ValueKind::Choice { .. })
-                    && placeholder(&path.offers) == placeholder(&spec.name)
+                || (matches!(spec.value, ValueKind::Choice { .. } | ValueKind::Int { .. })
+                    && (path.offers.find('<').is_none()
+                        || placeholders(&path.offers) == placeholders(&spec.name))
                     && KernelPath::new(path.offers.replace(['<', '>'], "")).is_ok()),
-            "`offers` is for choices, and is a kernel file with the name's placeholder",
+            "`offers` is for words and numbers, and is a kernel file with the name's placeholders",
         );
         require(
             fits(&spec.value, path.format),
@@ -100,7 +134,10 @@ pub fn check_spec(spec: &KnobSpec) -> Vec<String> {
         ValueKind::Choice { choices } => {
             require(choices.len() > 1, "a choice needs two words at least")
         }
-        ValueKind::Bool => {}
+        ValueKind::List { min, max, most } => {
+            require(min < max && *most > 0, "the range is empty");
+        }
+        ValueKind::Bool | ValueKind::Mask => {}
     }
     if let Some(search) = &spec.search {
         require(
@@ -117,7 +154,9 @@ pub fn check_spec(spec: &KnobSpec) -> Vec<String> {
 
 fn fits(value: &ValueKind, format: Format) -> bool {
     match value {
-        ValueKind::Int { .. } => matches!(format, Format::Plain | Format::Hex),
+        ValueKind::Int { .. } => matches!(format, Format::Plain | Format::Hex | Format::Cpu0),
+        ValueKind::List { .. } => format == Format::Spaced,
+        ValueKind::Mask => format == Format::Mask,
         ValueKind::Bool => matches!(format, Format::Plain | Format::YesNo | Format::Feature),
         ValueKind::Choice { .. } => matches!(
             format,
@@ -149,12 +188,13 @@ fn valid_knob_name(name: &str) -> bool {
         Some(inner) => !inner.is_empty() && inner.chars().all(plain),
         None => !part.is_empty() && part.chars().all(plain),
     };
-    !name.starts_with('<') && name.split('.').all(part) && name.matches('<').count() <= 1
+    !name.starts_with('<') && name.split('.').all(part) && name.matches('<').count() <= 2
 }
 
-/// The `<placeholder>` in a name or path.
-pub(crate) fn placeholder(text: &str) -> Option<&str> {
-    let start = text.find('<')?;
-    let end = text.find('>')?;
-    Some(&text[start..=end])
+/// The `<placeholders>` in a name or path.
+fn placeholders(text: &str) -> Vec<&str> {
+    text.split('<')
+        .skip(1)
+        .filter_map(|rest| rest.split_once('>').map(|(name, _)| name))
+        .collect()
 }

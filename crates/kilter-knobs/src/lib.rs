@@ -15,9 +15,10 @@ mod places;
 mod plan;
 mod probe;
 mod profile;
+mod wish;
 
 pub use catalog::{Catalog, CatalogError};
-pub use check::{ValueError, check_spec, check_value};
+pub use check::{ValueError, allowed, check_spec, check_value};
 pub use evidence::{EvidenceFile, Ledger};
 pub use files::FileProblem;
 pub use names::{UnknownName, is_glob, nearest, valid_name};

@@ -5,6 +5,7 @@ use crate::check::{ValueError, check_value};
 use crate::names::{UnknownName, is_glob, matches};
 use crate::order::{self, Before};
 use crate::probe::{self, Found, probe};
+use crate::wish::Wish;
 use kilter_api::{
     Change, Format, KnobSpec, Plan, Risk, Settings, Skipped, Unavailable, UnavailableReason,
 };
@@ -106,7 +107,7 @@ pub fn plan(
     ask_consent(&mut targets, consent, &mut skipped)?;
     exclude(&targets)?;
     let mut found = BTreeMap::new();
-    targets.retain(|target| match settable(kernel, target) {
+    targets.retain_mut(|target| match settable(kernel, target) {
         Ok(here) => found.insert(target.name.clone(), here).is_none(),
         Err(because) => {
             skipped.push(Skipped {
@@ -171,13 +172,13 @@ fn expand<'a>(
         }
     }
     for (name, value) in exact {
-        let spec = catalog.find(name)?;
-        let instance = instance_of(&spec.name, name).map(str::to_owned);
-        let value = check_value(name, spec, value)?;
+        let (name, spec) = catalog.resolve(name)?;
+        let instance = instance_of(&spec.name, &name);
+        let value = check_value(&name, spec, value)?;
         targets.insert(
             name.clone(),
             Target {
-                name: name.clone(),
+                name,
                 spec,
                 instance,
                 value,
@@ -204,8 +205,9 @@ fn matching<'a>(
             let name = fill(&spec.name, instance.as_deref());
             let spelled_out = instance
                 .as_ref()
-                .is_none_or(|instance| glob.split('.').any(|part| part == instance));
-            if matches(glob, &name) && (spelled_out || !probe::knob_is_virtual(instance.as_deref()))
+                .is_none_or(|instance| named_in(glob, instance));
+            if matches(glob, &name)
+                && (spelled_out || !probe::knob_is_virtual(spec, instance.as_deref()))
             {
                 found.push((name, spec, instance));
             }
@@ -219,6 +221,13 @@ fn matching<'a>(
         )),
         false => Ok(found),
     }
+}
+
+/// Whether a glob spells out one part at least of what fills the placeholders.
+fn named_in(glob: &str, instance: &str) -> bool {
+    instance
+        .split('/')
+        .any(|name| glob.split('.').any(|part| part == name))
 }
 
 fn ask_consent(
@@ -268,7 +277,8 @@ fn exclude(targets: &[Target<'_>]) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn settable(kernel: &Kernel, target: &Target<'_>) -> Result<Found, Unavailable> {
+/// What there is of the target here; its wish is granted on the way.
+fn settable(kernel: &Kernel, target: &mut Target<'_>) -> Result<Found, Unavailable> {
     let found = probe(
         kernel,
         &target.name,
@@ -284,10 +294,27 @@ fn settable(kernel: &Kernel, target: &Target<'_>) -> Result<Found, Unavailable> 
         reason: UnavailableReason::ReadOnly,
         detail: format!("{} is read-only here", found.path),
     };
-    match settable {
-        true => Ok(found),
-        false => Err(because()),
+    if !settable {
+        return Err(because());
     }
+    if let Some(wish) = Wish::parse(&target.value) {
+        let granted = wish.among(&found.offered).ok_or_else(|| Unavailable {
+            reason: UnavailableReason::Unsupported,
+            detail: match found.offered.is_empty() {
+                true => format!(
+                    "{}: this machine does not list what it offers",
+                    target.value
+                ),
+                false => format!("{}: offered are {}", target.value, found.offered.join(", ")),
+            },
+        })?;
+        target.value =
+            check_value(&target.name, target.spec, &granted).map_err(|error| Unavailable {
+                reason: UnavailableReason::Unsupported,
+                detail: error.to_string(),
+            })?;
+    }
+    Ok(found)
 }
 
 /// Both ends of every `at_most` as they will be: the new value, or else the current one.
@@ -297,7 +324,7 @@ fn limits(kernel: &Kernel, catalog: &Catalog, targets: &[Target<'_>]) -> Result<
             return Some(target.value.clone());
         }
         let spec = catalog.find(name).ok()?;
-        probe(kernel, name, spec, instance_of(&spec.name, name))
+        probe(kernel, name, spec, instance_of(&spec.name, name).as_deref())
             .ok()
             .map(|found| found.value)
     };
@@ -421,11 +448,17 @@ impl Compiler<'_> {
     /// Adds, as files to be kept safe, whatever a write of this knob moves, and what that moves.
     fn couple(&mut self, spec: &KnobSpec, instance: Option<&str>, path: &KernelPath) {
         for name in spec.couplings.resets.iter().chain(&spec.couplings.excludes) {
-            self.watch(
-                &fill(name, instance),
-                path,
-                spec.couplings.excludes.as_ref() != Some(name),
-            );
+            let ordered = spec.couplings.excludes.as_ref() != Some(name);
+            let name = fill(name, instance);
+            match self.catalog.find(&name) {
+                // A knob of the whole machine that moves those of every device.
+                Ok(coupled) if coupled.name.contains('<') && coupled.name == name => {
+                    for each in probe::instances(self.kernel, coupled) {
+                        self.watch(&fill(&name, each.as_deref()), path, ordered);
+                    }
+                }
+                _ => self.watch(&name, path, ordered),
+            }
         }
         for pattern in &spec.couplings.resets_files {
             self.watch_files(&fill(pattern, instance), path);
@@ -437,6 +470,7 @@ impl Compiler<'_> {
             return;
         };
         let instance = instance_of(&spec.name, name);
+        let instance = instance.as_deref();
         let Ok(found) = probe(self.kernel, name, spec, instance) else {
             return;
         };
@@ -481,7 +515,8 @@ impl Compiler<'_> {
     fn path_of(&self, name: Option<&str>, instance: Option<&str>) -> Option<KernelPath> {
         let name = fill(name?, instance);
         let spec = self.catalog.find(&name).ok()?;
-        probe(self.kernel, &name, spec, instance_of(&spec.name, &name))
+        let instance = instance_of(&spec.name, &name);
+        probe(self.kernel, &name, spec, instance.as_deref())
             .ok()
             .map(|found| found.path)
     }

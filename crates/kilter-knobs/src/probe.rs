@@ -22,6 +22,11 @@ pub struct Found {
 /// Devices whose queue belongs to no hardware of their own; a glob leaves them out.
 const VIRTUAL: [&str; 6] = ["loop", "ram", "zram", "dm-", "md", "nbd"];
 
+/// The same of network interfaces.
+const VIRTUAL_NET: [&str; 10] = [
+    "lo", "veth", "docker", "br-", "virbr", "tun", "tap", "wg", "dummy", "ifb",
+];
+
 /// Looks a knob up in the kernel.
 pub fn probe(
     kernel: &Kernel,
@@ -30,6 +35,10 @@ pub fn probe(
     instance: Option<&str>,
 ) -> Result<Found, Unavailable> {
     let word = name.rsplit('.').next().unwrap_or(name);
+    if spec.paths.is_empty() {
+        let detail = format!("kilter does not write it; by hand: {}", spec.by_hand);
+        return Err(unavailable(UnavailableReason::ByHand, detail));
+    }
     let mut problems = Vec::new();
     for place in &spec.paths {
         let path = match KernelPath::new(fill(&place.file, instance)) {
@@ -116,7 +125,7 @@ fn why(spec: &KnobSpec, problems: &[FileError]) -> Unavailable {
         path.scheduler().map(str::to_owned)
     };
     let detail = match reason {
-        UnavailableReason::Absent if spec.paths.iter().all(|place| scheduler(place).is_some()) => {
+        UnavailableReason::Absent if spec.paths.iter().any(|place| scheduler(place).is_some()) => {
             let name = spec.paths.first().and_then(scheduler).unwrap_or_default();
             format!("no scheduler of kilter is running (`kilter sched run {name}` starts it)")
         }
@@ -150,25 +159,53 @@ fn unavailable(reason: UnavailableReason, detail: String) -> Unavailable {
 
 /// The instances of a templated entry on this machine; one without a name for a plain entry.
 pub fn instances(kernel: &Kernel, spec: &KnobSpec) -> Vec<Option<String>> {
-    let Some((dir, prefix)) = spec.paths.iter().find_map(|path| template_dir(&path.file)) else {
+    if !spec.name.contains('<') {
         return vec![None];
-    };
-    let names = kernel
-        .list(dir)
-        .into_iter()
-        .filter(|name| name.starts_with(prefix) && !name.contains('.'));
-    names.map(Some).collect()
+    }
+    let expanded = spec.paths.iter().map(|path| expand(kernel, &path.file));
+    let found = expanded.into_iter().find(|names| !names.is_empty());
+    found.unwrap_or_default().into_iter().map(Some).collect()
 }
 
-/// The directory whose entries fill a path's placeholder, and what their names begin with.
-fn template_dir(file: &str) -> Option<(&str, &'static str)> {
-    let (before, rest) = file.split_once('<')?;
-    let prefix = if rest.starts_with("policy>") {
-        "policy"
-    } else {
-        ""
+/// What fills the placeholders of a path on this machine, by the directories that are there.
+fn expand(kernel: &Kernel, file: &str) -> Vec<String> {
+    let (Some(start), Some(end)) = (file.find('<'), file.find('>')) else {
+        return Vec::new();
     };
-    Some((before.trim_end_matches('/'), prefix))
+    let (kind, component) = (&file[start + 1..end], file[..start].rfind('/').unwrap_or(0));
+    let prefix = &file[component + 1..start];
+    let suffix = file[end + 1..].split('/').next().unwrap_or_default();
+    let names = kernel.list(&file[..component]).into_iter();
+    let names = names.filter_map(|name| {
+        let inner = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
+        fills(kind, inner).then(|| inner.to_owned())
+    });
+    names
+        .flat_map(|name| {
+            let rest = fill(file, Some(&name));
+            match rest.contains('<') {
+                true => expand(kernel, &rest)
+                    .into_iter()
+                    .map(|inner| format!("{name}/{inner}"))
+                    .collect(),
+                false => vec![name],
+            }
+        })
+        .collect()
+}
+
+/// Whether a directory's name is one of a placeholder's kind: `<cpu>` is `cpu` and a number.
+fn fills(kind: &str, name: &str) -> bool {
+    match kind {
+        "policy" | "cpu" | "state" | "domain" | "rx" | "tx" => {
+            let number = name.strip_prefix(kind);
+            let number = number.map(|rest| rest.trim_start_matches('-'));
+            number.is_some_and(|rest| {
+                !rest.is_empty() && rest.chars().all(|digit| digit.is_ascii_digit())
+            })
+        }
+        _ => !name.is_empty() && !name.contains('.'),
+    }
 }
 
 /// Every knob of the catalog on this machine, instances spelled out. A templated entry without an
@@ -210,7 +247,7 @@ fn knob(kernel: &Kernel, spec: &KnobSpec, instance: Option<&str>) -> Knob {
         }
         Err(reason) => (KnobState::Unavailable(reason), Vec::new()),
     };
-    let virtual_device = knob_is_virtual(instance);
+    let virtual_device = knob_is_virtual(spec, instance);
     Knob {
         name,
         state,
@@ -220,6 +257,15 @@ fn knob(kernel: &Kernel, spec: &KnobSpec, instance: Option<&str>) -> Knob {
     }
 }
 
-pub(crate) fn knob_is_virtual(instance: Option<&str>) -> bool {
-    instance.is_some_and(|device| VIRTUAL.iter().any(|prefix| device.starts_with(prefix)))
+pub(crate) fn knob_is_virtual(spec: &KnobSpec, instance: Option<&str>) -> bool {
+    let virtual_names: &[&str] = match spec.name.split('.').next() {
+        Some("block") => &VIRTUAL,
+        Some("net") => &VIRTUAL_NET,
+        _ => &[],
+    };
+    instance.is_some_and(|device| {
+        virtual_names
+            .iter()
+            .any(|prefix| device.starts_with(prefix))
+    })
 }

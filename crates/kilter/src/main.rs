@@ -12,6 +12,7 @@ mod fail;
 mod machine;
 mod metrics;
 mod output;
+mod page;
 mod question;
 mod say;
 

@@ -4,6 +4,13 @@
 use crate::commands::{groups, sched};
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
+use std::io::Write;
+
+/// The knob of the PM QoS request.
+const LATENCY: &str = "pm_qos.cpu_dma_latency_us";
+
+/// Its place in the kernel: a request holds while the file is open.
+const LATENCY_FILE: &str = "/dev/cpu_dma_latency";
 
 /// Runs the command.
 pub fn run(machine: &Machine, knob: &str, value: &str) -> Outcome {
@@ -11,6 +18,24 @@ pub fn run(machine: &Machine, knob: &str, value: &str) -> Outcome {
     match (knob, value) {
         (groups::KNOB, "1") => groups::hold(machine),
         (sched::KNOB, value) => sched::hold(machine, value),
+        (LATENCY, value) => latency(value),
         _ => Err(Failure::new(format!("no process can hold {knob}={value}"))),
+    }
+}
+
+/// Keeps a request for short wake-up latency until a signal ends the process.
+fn latency(value: &str) -> Outcome {
+    let fail = |error: std::io::Error| Failure::new(format!("{LATENCY_FILE}: {error}"));
+    let micros: i32 = value
+        .parse()
+        .map_err(|_| Failure::new(format!("{LATENCY}={value}: not a number of microseconds")))?;
+    let mut file = std::fs::File::options()
+        .write(true)
+        .open(LATENCY_FILE)
+        .map_err(fail)?;
+    file.write_all(&micros.to_ne_bytes()).map_err(fail)?;
+    kilter_kernel::say_ready()?;
+    loop {
+        std::thread::park();
     }
 }

@@ -5,11 +5,10 @@ use super::evidence_text::listing;
 use crate::cli::Knobs;
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
+use crate::page;
 use crate::say;
-use kilter_api::{
-    Knob, KnobDetails, KnobState, KnownEvidence, Search, UnavailableReason, ValueKind,
-};
-use kilter_knobs::{UnknownName, is_glob, nearest, probe_all};
+use kilter_api::{Knob, KnobDetails, KnobState, KnownEvidence, Profile, UnavailableReason};
+use kilter_knobs::{UnknownName, all_profiles, is_glob, nearest, probe_all};
 use wildmatch::WildMatch;
 
 /// Verdicts that `knobs show` cites at most.
@@ -60,8 +59,8 @@ fn list(machine: &Machine, globs: &[String], all: bool) -> Outcome {
         rows.push(vec![
             knob.name.clone(),
             now,
-            say::cut_for_terminal(range(knob), RANGE_COLUMNS),
-            risk(knob),
+            say::cut_for_terminal(page::range(&knob.spec), RANGE_COLUMNS),
+            page::risk(&knob.spec),
             knob.spec.summary.clone(),
         ]);
     }
@@ -109,7 +108,7 @@ fn show(machine: &Machine, name: &str) -> Outcome {
         ))
         .hint(format!("kilter knobs list '{name}'")));
     }
-    let spec = catalog.find(name)?;
+    let (name, spec) = catalog.resolve(name)?;
     let matching = |knob: &&Knob| knob.name == name || knob.spec.name == name;
     let knobs = probe_all(&machine.kernel, &catalog);
     let mut found: Vec<&Knob> = knobs.iter().filter(matching).collect();
@@ -127,14 +126,17 @@ fn show(machine: &Machine, name: &str) -> Outcome {
         .collect::<Result<Vec<_>, Failure>>()?;
     match machine.json {
         true => say::json(&details)?,
-        false => details
-            .iter()
-            .for_each(|details| entry(&details.knob, &details.evidence)),
+        false => {
+            let profiles = all_profiles(&machine.places)?;
+            for details in &details {
+                entry(&details.knob, &details.evidence, &profiles);
+            }
+        }
     }
     Ok(0)
 }
 
-fn entry(knob: &Knob, evidence: &[KnownEvidence]) {
+fn entry(knob: &Knob, evidence: &[KnownEvidence], profiles: &[Profile]) {
     let spec = &knob.spec;
     say::line(format!("{} — {}\n", say::bold(&knob.name), spec.summary));
     let mut rows = Vec::new();
@@ -145,7 +147,7 @@ fn entry(knob: &Knob, evidence: &[KnownEvidence]) {
             path,
             writable,
         } => {
-            row("now", with_unit(value, &spec.unit));
+            row("now", page::with_unit(value, &spec.unit));
             row(
                 "file",
                 if *writable {
@@ -159,27 +161,11 @@ fn entry(knob: &Knob, evidence: &[KnownEvidence]) {
             row("now", format!("{}: {}", reason(why.reason), why.detail))
         }
     }
-    row("allowed", with_unit(&range(knob), &spec.unit));
     if !knob.offered.is_empty() {
         row("offered here", knob.offered.join(", "));
     }
-    row(
-        "searched",
-        spec.search.as_ref().map_or("never".to_owned(), search),
-    );
-    row("kernel default", spec.default.clone());
-    row("risk", risk(knob));
-    if !spec.blinds.is_empty() {
-        row("blinds", spec.blinds.join(", "));
-    }
-    for text in couplings(knob) {
-        row("coupled", text);
-    }
-    for path in &spec.paths {
-        row("kernels", format!("{}: {}", path.era, path.file));
-    }
-    if !spec.successor.is_empty() {
-        row("successor", spec.successor.clone());
+    for (name, text) in page::facts(spec) {
+        row(name, text);
     }
     say::table(&rows);
     say::line(format!("\n{}\n", say::reflow(&spec.why, 0)));
@@ -198,73 +184,21 @@ fn entry(knob: &Knob, evidence: &[KnownEvidence]) {
             }
         }
     }
+    let setting = page::set_by(&knob.spec, profiles);
+    if !setting.is_empty() {
+        say::line("\nIn profiles:");
+        for set in setting {
+            let line = format!("{} = {}", set.profile, set.value);
+            say::line(format!("  {}", say::bold(&line)));
+            if !set.why.is_empty() {
+                say::line(say::reflow(&set.why, 4));
+            }
+        }
+    }
     say::line("\nSources:");
     spec.sources
         .iter()
         .for_each(|source| say::line(say::reflow(source, 2)));
-}
-
-fn couplings(knob: &Knob) -> Vec<String> {
-    let couplings = &knob.spec.couplings;
-    let mut texts = Vec::new();
-    texts.extend(
-        couplings
-            .excludes
-            .iter()
-            .map(|other| format!("a write of this or of {other} sets the other to zero")),
-    );
-    if !couplings.resets.is_empty() || !couplings.resets_files.is_empty() {
-        let all: Vec<&str> = couplings
-            .resets
-            .iter()
-            .chain(&couplings.resets_files)
-            .map(String::as_str)
-            .collect();
-        texts.push(format!("a write resets {}", all.join(", ")));
-    }
-    texts.extend(
-        couplings
-            .at_most
-            .iter()
-            .map(|other| format!("must not be above {other}")),
-    );
-    texts.extend(
-        couplings
-            .commit
-            .iter()
-            .map(|other| format!("kept over CPU hotplug by writing {other} its own value")),
-    );
-    texts
-}
-
-fn with_unit(text: &str, unit: &str) -> String {
-    if unit.is_empty() {
-        text.to_owned()
-    } else {
-        format!("{text} {unit}")
-    }
-}
-
-/// What is allowed, in words.
-pub fn range(knob: &Knob) -> String {
-    match &knob.spec.value {
-        ValueKind::Int { min, max } => format!("{min} .. {max}"),
-        ValueKind::Bool => "0, 1".to_owned(),
-        ValueKind::Choice { choices } => choices.join(", "),
-    }
-}
-
-fn search(search: &Search) -> String {
-    match search {
-        Search::Linear { min, max, step: 1 } => format!("{min} .. {max}"),
-        Search::Linear { min, max, step } => format!("{min} .. {max} in steps of {step}"),
-        Search::Log { min, max } => format!("{min} .. {max}, logarithmically"),
-        Search::Values { values } => values.join(", "),
-    }
-}
-
-fn risk(knob: &Knob) -> String {
-    format!("{:?}", knob.spec.risk).to_lowercase()
 }
 
 /// Why a knob cannot be used, in two words.
@@ -276,5 +210,6 @@ pub fn reason(reason: UnavailableReason) -> &'static str {
         UnavailableReason::NotPermitted => "not permitted",
         UnavailableReason::Unsupported => "unsupported",
         UnavailableReason::NotMounted => "debugfs not mounted",
+        UnavailableReason::ByHand => "by hand",
     }
 }
