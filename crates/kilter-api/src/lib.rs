@@ -20,6 +20,7 @@ mod profile;
 mod run;
 mod sched;
 mod verdict;
+mod why;
 mod workload;
 
 pub use doctor::*;
@@ -32,6 +33,7 @@ pub use profile::*;
 pub use run::*;
 pub use sched::*;
 pub use verdict::*;
+pub use why::*;
 pub use workload::*;
 
 use std::collections::BTreeMap;

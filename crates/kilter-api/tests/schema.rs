@@ -506,6 +506,26 @@ fn holding() {
             skipped: vec![skipped],
         }],
     );
+    message(
+        "why",
+        &[Why {
+            knob: "vm.swappiness".into(),
+            state: KnobState::Present {
+                value: "10".into(),
+                path: "/proc/sys/vm/swappiness".into(),
+                writable: true,
+            },
+            setters: vec![Setter {
+                by: SetterKind::Sysctl,
+                place: "/etc/sysctl.d/90-mine.conf".into(),
+                line: Some(3),
+                value: "10".into(),
+                agrees: true,
+            }],
+            tuners: vec!["tuned".into()],
+            default: "60".into(),
+        }],
+    );
     let value = |now| HeldValue {
         knob: "vm.swappiness".into(),
         path: "/proc/sys/vm/swappiness".into(),

@@ -47,7 +47,7 @@ pub(crate) fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, F
     })
 }
 
-fn read_text(path: &Path) -> Result<Option<String>, FileProblem> {
+pub(crate) fn read_text(path: &Path) -> Result<Option<String>, FileProblem> {
     let fail = |problem: &str| Err(FileProblem::new(path, problem));
     // Looked at before it is opened: opening a pipe would wait for a writer.
     let meta = match std::fs::metadata(path) {

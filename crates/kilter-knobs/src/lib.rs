@@ -15,6 +15,7 @@ mod places;
 mod plan;
 mod probe;
 mod profile;
+mod sysctl;
 mod wish;
 
 pub use catalog::{Catalog, CatalogError};
@@ -28,4 +29,8 @@ pub use probe::{Found, instances, probe, probe_all};
 pub use profile::{
     ProfileError, ProfileValues, all_profiles, profile_values, reason_for, resolve_profile,
     save_profile,
+};
+pub use sysctl::{
+    BadLine, SysctlLine, deciding_line, files_of, parse_sysctl, read as read_config,
+    sysctl_matches, system_sysctls,
 };

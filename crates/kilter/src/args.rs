@@ -6,7 +6,7 @@ use crate::fail::Failure;
 use crate::machine::{Machine, parse_settings};
 use crate::say;
 use kilter_api::{Arm, RunOptions, Settings, Workload};
-use kilter_knobs::{Consent, Planned, plan, resolve_profile};
+use kilter_knobs::{Catalog, Consent, Planned, plan, resolve_profile};
 
 /// A time with a unit (`90s`, `5m`, `1h30m`, `200ms`), or plain seconds; in seconds.
 pub fn seconds(option: &str, text: &str) -> Result<f64, Failure> {
@@ -165,14 +165,23 @@ pub fn planned(
         &settings,
         &Consent::from(consent),
     )?;
-    refuse_skipped(&planned, &given)?;
+    refuse_skipped(&machine.catalog()?, &planned, &given)?;
     Ok(planned)
 }
 
 /// A knob that was asked for by name and cannot be set is an error; one of a profile is skipped.
-fn refuse_skipped(planned: &Planned, given: &Settings) -> Result<(), Failure> {
+fn refuse_skipped(catalog: &Catalog, planned: &Planned, given: &Settings) -> Result<(), Failure> {
+    // A knob has other names too, and the plan has its own.
+    let named: Vec<String> = given
+        .keys()
+        .map(|name| {
+            catalog
+                .resolve(name)
+                .map_or(name.clone(), |(known, _)| known)
+        })
+        .collect();
     for skip in &planned.plan.skipped {
-        if given.contains_key(&skip.knob) {
+        if named.contains(&skip.knob) {
             return Err(
                 Failure::new(format!("{}: {}", skip.knob, skip.because.detail))
                     .hint(format!("kilter knobs show {}", skip.knob)),

@@ -40,6 +40,11 @@ pub enum Command {
     /// Look at the catalog of knobs on this kernel
     #[command(subcommand)]
     Knobs(Knobs),
+    /// Tell who set a knob: a layer, sysctl.d, udev, another tuner, or the kernel's default
+    Why {
+        /// The knob's name
+        knob: String,
+    },
     /// Look at profiles, and save them
     #[command(subcommand)]
     Profile(ProfileCommand),
@@ -90,6 +95,12 @@ pub enum Command {
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+    /// Write the catalog as Markdown into a directory
+    #[command(hide = true)]
+    Docs {
+        /// The directory
+        dir: PathBuf,
     },
     /// Write the man pages into a directory
     #[command(hide = true)]

@@ -89,6 +89,7 @@ fn dispatch(cli: &Cli) -> Outcome {
     match &cli.command {
         Command::Doctor => commands::doctor::run(&machine),
         Command::Knobs(command) => commands::knobs::run(&machine, command),
+        Command::Why { knob } => commands::why::run(&machine, knob),
         Command::Profile(command) => commands::profile::run(&machine, command),
         Command::Run(args) => commands::run::run(&machine, args),
         Command::Bench(args) => commands::bench::run(&machine, args),
@@ -108,6 +109,7 @@ fn dispatch(cli: &Cli) -> Outcome {
         Command::Sched(command) => commands::sched::run(&machine, command),
         Command::Load(command) => commands::load::run(command),
         Command::Completions { shell } => commands::generate::completions(*shell),
+        Command::Docs { dir } => commands::docs::run(&machine, dir),
         Command::Man { dir } => commands::generate::man(dir),
     }
 }

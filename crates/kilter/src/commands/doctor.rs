@@ -23,7 +23,7 @@ const OTHER_TUNERS: [&str; 7] = [
 ];
 
 /// Families of knobs: what a name begins with, and what people call them.
-const FAMILIES: [(&str, &str); 9] = [
+const FAMILIES: [(&str, &str); 10] = [
     ("vm.", "memory knobs (vm.*)"),
     ("kernel.", "kernel sysctls"),
     ("sched.", "scheduler debugfs"),
@@ -31,6 +31,7 @@ const FAMILIES: [(&str, &str); 9] = [
     ("mglru.", "multi-generational LRU"),
     ("zswap.", "zswap"),
     ("block.", "block queues"),
+    ("net.", "network"),
     ("cpufreq.", "CPU frequency"),
     ("cpuidle.", "CPU idle states"),
 ];

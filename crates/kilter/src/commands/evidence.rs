@@ -9,6 +9,7 @@ use crate::output::write_whole;
 use crate::say;
 use kilter_api::{
     Evidence, EvidenceDocument, EvidenceImported, Fingerprint, Knob, KnobState, KnownEvidence,
+    Settings,
 };
 use kilter_knobs::{EvidenceFile, check_value, is_glob};
 use std::path::Path;
@@ -187,6 +188,19 @@ pub fn known_about(machine: &Machine, knob: &str) -> Result<Vec<KnownEvidence>, 
     verdicts.retain(|verdict| changed(verdict).any(|name| name == knob));
     newest_first(&mut verdicts);
     Ok(known(machine, &verdicts))
+}
+
+/// Verdicts of this machine itself on exactly these values, the newest first.
+pub fn known_of_values(
+    machine: &Machine,
+    values: &Settings,
+) -> Result<Vec<KnownEvidence>, Failure> {
+    let mut verdicts = all(machine)?;
+    verdicts.retain(|verdict| !verdict.imported && !values.is_empty() && verdict.arm == *values);
+    newest_first(&mut verdicts);
+    let mut known = known(machine, &verdicts);
+    known.retain(|known| known.same_machine);
+    Ok(known)
 }
 
 /// What a search over these knobs may start from: the newest verdicts on settings that it could

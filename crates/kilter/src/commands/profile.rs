@@ -1,14 +1,17 @@
 //! `kilter profile` and `kilter diff`.
 
-use super::evidence::known_verdict;
+use super::evidence::{known_of_values, known_verdict};
 use super::evidence_text::listing;
 use crate::cli::{Diff, ProfileCommand};
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
 use crate::say;
-use kilter_api::{Evidence, Plan, Profile, Settings};
+use kilter_api::{Evidence, KnownEvidence, Plan, Profile, Settings};
 use kilter_knobs::{Consent, all_profiles, plan, profile_values, resolve_profile, save_profile};
 use std::io::Read;
+
+/// Verdicts that `profile show` cites at most.
+const LATEST: usize = 5;
 
 /// The largest profile that is read from standard input, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
@@ -33,18 +36,19 @@ fn list(machine: &Machine) -> Outcome {
             .map(say::bold)
             .to_vec(),
     ];
-    rows.extend(profiles.iter().map(|profile| {
-        let evidence = profile
-            .evidence
-            .as_ref()
-            .map_or("unproven here", |_| "measured");
-        vec![
+    for profile in &profiles {
+        let evidence = match profile.evidence {
+            Some(_) => "measured",
+            None if measured_here(machine, &profile.name)?.is_empty() => "unproven here",
+            None => "measured here",
+        };
+        rows.push(vec![
             profile.name.clone(),
             profile.set.len().to_string(),
             evidence.to_owned(),
             profile.summary.clone(),
-        ]
-    }));
+        ]);
+    }
     say::table(&rows);
     Ok(0)
 }
@@ -93,12 +97,46 @@ fn show(machine: &Machine, name: &str) -> Outcome {
             let known = known_verdict(machine, &line);
             listing(&[known]).iter().for_each(say::line);
         }
-        None => say::line(format!(
-            "\nUnproven here. To find out: kilter compare --with {} -- COMMAND",
-            profile.name
-        )),
+        None => match measured_here(machine, name)?.as_slice() {
+            [] => say::line(format!(
+                "\nUnproven here. To find out: kilter compare --with {} -- COMMAND",
+                profile.name
+            )),
+            known => {
+                say::line("\nEvidence:");
+                let latest = &known[..known.len().min(LATEST)];
+                listing(latest).iter().for_each(say::line);
+            }
+        },
     }
     Ok(0)
+}
+
+/// This machine's own verdicts on the values that a profile has here, the newest first.
+fn measured_here(machine: &Machine, name: &str) -> Result<Vec<KnownEvidence>, Failure> {
+    let (_, settings) = resolve_profile(&machine.places, name)?;
+    let catalog = machine.catalog()?;
+    let planned = plan(&machine.kernel, &catalog, name, &settings, &all_risks());
+    // A profile that could not be applied has not been measured either.
+    let Ok(planned) = planned else {
+        return Ok(Vec::new());
+    };
+    let changes = planned.plan.changes.into_iter();
+    known_of_values(
+        machine,
+        &changes.map(|change| (change.knob, change.new)).collect(),
+    )
+}
+
+fn all_risks() -> Consent {
+    Consent {
+        allow: vec![
+            kilter_api::Risk::Durability,
+            kilter_api::Risk::Security,
+            kilter_api::Risk::Hang,
+        ],
+        skip_risky: false,
+    }
 }
 
 fn save(machine: &Machine) -> Outcome {
@@ -133,20 +171,12 @@ pub fn diff(machine: &Machine, args: &Diff) -> Outcome {
 }
 
 fn with_machine(machine: &Machine, name: &str, settings: &Settings) -> Outcome {
-    let all_risks = Consent {
-        allow: vec![
-            kilter_api::Risk::Durability,
-            kilter_api::Risk::Security,
-            kilter_api::Risk::Hang,
-        ],
-        skip_risky: false,
-    };
     let mut plan = plan(
         &machine.kernel,
         &machine.catalog()?,
         name,
         settings,
-        &all_risks,
+        &all_risks(),
     )?
     .plan;
     plan.changes.retain(|change| change.old != change.new);
