@@ -36,6 +36,29 @@ pub struct ProfileValue {
     pub why: String,
 }
 
+/// What `kilter import` made of a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Imported {
+    /// The profile.
+    pub profile: Profile,
+    /// Where it was saved; absent for a dry run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<String>,
+    /// What is no part of it.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Something that was not imported.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LeftOut {
+    /// The file and line, or the profile and section.
+    pub from: String,
+    /// What stands there.
+    pub what: String,
+    /// Why it is left out.
+    pub reason: String,
+}
+
 /// The evidence that `tune` saves with a winner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

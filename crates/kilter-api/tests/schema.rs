@@ -507,6 +507,21 @@ fn holding() {
         }],
     );
     message(
+        "imported",
+        &[Imported {
+            profile: Profile {
+                name: "mine".into(),
+                ..Profile::default()
+            },
+            saved: Some("/etc/kilter/profiles/mine.toml".into()),
+            left_out: vec![LeftOut {
+                from: "mine.conf:3".into(),
+                what: "net.ipv4.ip_forward = 1".into(),
+                reason: "no knob of the catalog's".into(),
+            }],
+        }],
+    );
+    message(
         "why",
         &[Why {
             knob: "vm.swappiness".into(),

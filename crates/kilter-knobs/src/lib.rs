@@ -9,6 +9,7 @@ mod catalog;
 mod check;
 mod evidence;
 mod files;
+mod import;
 mod names;
 mod order;
 mod places;
@@ -16,12 +17,14 @@ mod plan;
 mod probe;
 mod profile;
 mod sysctl;
+mod tuned;
 mod wish;
 
 pub use catalog::{Catalog, CatalogError};
 pub use check::{ValueError, allowed, check_spec, check_value};
 pub use evidence::{EvidenceFile, Ledger};
 pub use files::FileProblem;
+pub use import::{Import, import_sysctl};
 pub use names::{UnknownName, is_glob, nearest, valid_name};
 pub use places::Places;
 pub use plan::{Consent, PlanError, Planned, plan};
@@ -34,3 +37,4 @@ pub use sysctl::{
     BadLine, SysctlLine, deciding_line, files_of, parse_sysctl, read as read_config,
     sysctl_matches, system_sysctls,
 };
+pub use tuned::{TunedError, import_tuned};

@@ -298,16 +298,18 @@ fn settable(kernel: &Kernel, target: &mut Target<'_>) -> Result<Found, Unavailab
         return Err(because());
     }
     if let Some(wish) = Wish::parse(&target.value) {
-        let granted = wish.among(&found.offered).ok_or_else(|| Unavailable {
-            reason: UnavailableReason::Unsupported,
-            detail: match found.offered.is_empty() {
-                true => format!(
-                    "{}: this machine does not list what it offers",
-                    target.value
-                ),
-                false => format!("{}: offered are {}", target.value, found.offered.join(", ")),
-            },
-        })?;
+        let granted = wish
+            .among(&found.offered, &found.value)
+            .ok_or_else(|| Unavailable {
+                reason: UnavailableReason::Unsupported,
+                detail: match found.offered.is_empty() {
+                    true => format!(
+                        "{}: this machine does not list what it offers",
+                        target.value
+                    ),
+                    false => format!("{}: offered are {}", target.value, found.offered.join(", ")),
+                },
+            })?;
         target.value =
             check_value(&target.name, target.spec, &granted).map_err(|error| Unavailable {
                 reason: UnavailableReason::Unsupported,

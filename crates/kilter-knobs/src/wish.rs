@@ -12,6 +12,10 @@ pub(crate) enum Wish {
     Lowest,
     /// `nearest:N`: the number offered that is closest to N, the larger of two as close.
     Nearest(i64),
+    /// `at-least:N`: the value now, or N if that is larger.
+    AtLeast(i64),
+    /// `at-most:N`: the value now, or N if that is smaller.
+    AtMost(i64),
     /// `first:A,B,C`: the first of these words that is offered.
     First(Vec<String>),
 }
@@ -23,6 +27,8 @@ impl Wish {
             None if text == "highest" => Some(Wish::Highest),
             None if text == "lowest" => Some(Wish::Lowest),
             Some(("nearest", number)) => number.parse().ok().map(Wish::Nearest),
+            Some(("at-least", number)) => number.parse().ok().map(Wish::AtLeast),
+            Some(("at-most", number)) => number.parse().ok().map(Wish::AtMost),
             Some(("first", words)) => {
                 let words = words.split(',').map(str::to_owned);
                 Some(Wish::First(words.collect()))
@@ -38,9 +44,8 @@ impl Wish {
         let listed = spec.paths.iter().any(|path| !path.offers.is_empty());
         match self {
             Wish::Highest | Wish::Lowest => numbers && listed,
-            Wish::Nearest(number) => {
-                numbers && listed && check_value(&spec.name, spec, &number.to_string()).is_ok()
-            }
+            Wish::Nearest(number) => numbers && listed && in_range(spec, *number),
+            Wish::AtLeast(number) | Wish::AtMost(number) => numbers && in_range(spec, *number),
             Wish::First(words) => match &spec.value {
                 ValueKind::Choice { choices } => words.iter().all(|word| choices.contains(word)),
                 _ => false,
@@ -48,8 +53,9 @@ impl Wish {
         }
     }
 
-    /// The value among those offered; none if nothing that is offered will do.
-    pub fn among(&self, offered: &[String]) -> Option<String> {
+    /// The value among those offered, beside the one now; none if nothing will do.
+    pub fn among(&self, offered: &[String], now: &str) -> Option<String> {
+        let now = now.parse::<i64>().ok();
         let numbers = || offered.iter().filter_map(|word| word.parse::<i64>().ok());
         let number = match self {
             Wish::Highest => numbers().max(),
@@ -57,10 +63,16 @@ impl Wish {
             Wish::Nearest(wanted) => {
                 numbers().min_by_key(|number| (number.abs_diff(*wanted), -number))
             }
+            Wish::AtLeast(number) => now.map(|now| now.max(*number)),
+            Wish::AtMost(number) => now.map(|now| now.min(*number)),
             Wish::First(words) => return words.iter().find(|w| offered.contains(w)).cloned(),
         };
         number.map(|number| number.to_string())
     }
+}
+
+fn in_range(spec: &KnobSpec, number: i64) -> bool {
+    check_value(&spec.name, spec, &number.to_string()).is_ok()
 }
 
 #[cfg(test)]
@@ -83,9 +95,12 @@ mod tests {
             ("first:cfq,noop,kyber,bfq", &schedulers, Some("kyber")),
             ("first:cfq,bfq", &schedulers, None),
             ("highest", &schedulers, None),
+            ("at-least:100", &schedulers, Some("200")),
+            ("at-least:300", &schedulers, Some("300")),
+            ("at-most:100", &schedulers, Some("100")),
         ] {
             assert_eq!(
-                Wish::parse(wish).unwrap().among(from).as_deref(),
+                Wish::parse(wish).unwrap().among(from, "200").as_deref(),
                 granted,
                 "{wish}"
             );

@@ -166,7 +166,7 @@ const BEYOND: &[&str] = &[
     "vm.watermark_boost_factor",
     "vm.min_free_kbytes",
     "block.<dev>.bdi.max_ratio",
-    "block.<dev>.bdi.max_bytes",
+    "block.bdi_max_bytes",
     "block.<dev>.bdi.strict_limit",
     "kernel.numa_balancing",
     "sched.numa_balancing.scan_delay_ms",

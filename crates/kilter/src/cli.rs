@@ -72,6 +72,9 @@ pub enum Command {
     Verify,
     /// Show what a profile would change, or how two profiles differ; exit 1 when anything does
     Diff(Diff),
+    /// Make a profile of another tool's file, and tell what it could not take over
+    #[command(subcommand)]
+    Import(Import),
     /// Look at the verdicts kept so far, and move them between machines
     Evidence(Evidence),
     /// Give every user an equal share of the CPU, however many tasks each starts
@@ -141,6 +144,41 @@ pub enum ProfileCommand {
     },
     /// Save a profile given as JSON on standard input
     Save,
+}
+
+/// `kilter import`.
+#[derive(Debug, Subcommand)]
+pub enum Import {
+    /// A profile of TuneD's: its sysctl, sysfs, vm, cpu, disk and scheduler plugins
+    Tuned {
+        /// The profile's name, or the path of its tuned.conf
+        #[arg(value_name = "FILE|NAME", value_hint = ValueHint::FilePath)]
+        source: String,
+        #[command(flatten)]
+        as_profile: AsProfile,
+    },
+    /// A file of sysctl.d: globs, names that win over them, `-`
+    Sysctl {
+        /// The file
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        #[command(flatten)]
+        as_profile: AsProfile,
+    },
+}
+
+/// The profile that an import becomes.
+#[derive(Debug, Args)]
+pub struct AsProfile {
+    /// Name of the new profile; by default the imported one's
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Write over a profile of that name
+    #[arg(long)]
+    pub force: bool,
+    /// Show what it would become and stop
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `kilter evidence`.

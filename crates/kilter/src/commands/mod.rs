@@ -13,6 +13,7 @@ pub mod generate;
 pub mod groups;
 mod groups_demo;
 pub mod hold;
+pub mod import;
 pub mod knobs;
 pub mod lab;
 pub mod load;
