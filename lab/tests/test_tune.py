@@ -496,7 +496,7 @@ def test_nothing_is_claimed_where_nothing_is() -> None:
 def loud(asked: m.TuneRequest, seed: int) -> tuple[str, StudyData]:
     strong = change(asked, trials=80, study=f"loud-{seed}")
     cost = {"0": math.log(0.6)}
-    on = Machine(lambda s: cost.get(s.get(AUTOGROUP, ""), 0.0), seed, Noise(0.25))
+    on = Machine(lambda s: cost.get(s.get(AUTOGROUP, ""), 0.0), seed, Noise(0.4))
     _, out, data = go(strong, on)
     return out, data
 
