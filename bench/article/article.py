@@ -29,6 +29,8 @@ from vm import guest, kernels, kinds  # noqa: E402
 
 LIMIT_S = 4 * 3600.0
 SILENCE_S = 1800.0
+BOOTS = 3
+"""An emulated guest may die before it gets to work."""
 TREES = ("/tmp", "/run/kilter", "/var/lib/kilter")
 
 
@@ -62,15 +64,30 @@ def main() -> int:
     ]
     # In the guest these belong to nobody yet; what is written there is gone with it.
     ready = " && ".join(f"mkdir -p {tree} && mount -t tmpfs tmp {tree}" for tree in TREES)
+    command = f"{ready} && exec {guest.quoted(*words)}"
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory() as place:
-        machine = guest.Guest(kernel, Path(place), kvm=guest.kvm_works(kernel))
-        command = f"{ready} && exec {guest.quoted(*words)}"
-        ending = machine.run(command, lambda line: print(line, flush=True), LIMIT_S, SILENCE_S)
+    for _ in range(BOOTS):
+        ending, lines = boot(kernel, command)
+        if lines:
+            break
     print(f"({time.monotonic() - begun:.0f} s)")
     if ending.code != 0:
         print(f"error: {ending.why or f'it ended with {ending.code}'}", file=sys.stderr)
-    return ending.code or 0 if ending.code is not None else 1
+    return 1 if ending.code is None else ending.code
+
+
+def boot(kernel: kernels.Kernel, command: str) -> tuple[guest.Ending, int]:
+    """How it ended, and how many lines it said: none where the kernel died on its way up."""
+    heard = 0
+
+    def hear(line: str) -> None:
+        nonlocal heard
+        heard += 1
+        print(line, flush=True)
+
+    with tempfile.TemporaryDirectory() as place:
+        machine = guest.Guest(kernel, Path(place), kvm=guest.kvm_works(kernel))
+        return machine.run(command, hear, LIMIT_S, SILENCE_S), heard
 
 
 if __name__ == "__main__":

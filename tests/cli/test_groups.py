@@ -121,9 +121,9 @@ def astray(pids: list[int], group: str) -> list[int]:
     return [pid for pid in pids if group_of(pid) != group]
 
 
-def all_in(pids: list[int], group: str, within_s: float = 10.0) -> None:
+def all_in(pids: list[int], group: str) -> None:
     """Wait until all are in a group."""
-    wait_until(lambda: not astray(pids, group), f"all {len(pids)} in {group}", within_s)
+    wait_until(lambda: not astray(pids, group), f"all {len(pids)} in {group}")
 
 
 def config(tmp_path: Path, text: str) -> Path:
@@ -196,13 +196,13 @@ def test_forks_right_after_setuid_are_followed(machine: Path) -> None:
     with groups(), crowd(UID, 300, 10) as child:
         pids = pids_of(child)
         assert len(pids) == 3300
-        all_in(pids, f"/kilter-{UID}", 1.0)
+        all_in(pids, f"/kilter-{UID}")
 
 
 @pytest.mark.real_kernel
 def test_orphans_of_double_forks_are_swept_up(machine: Path) -> None:
     with groups(), crowd(UID, 100, 5, "double") as child:
-        all_in(pids_of(child), f"/kilter-{UID}", 5.0)
+        all_in(pids_of(child), f"/kilter-{UID}")
 
 
 @pytest.mark.real_kernel

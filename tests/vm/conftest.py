@@ -55,9 +55,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 @cache
-def tests_inside() -> list[str]:
+def tests_inside(more: tuple[str, ...]) -> list[str]:
     """The names of all tests that a guest runs."""
-    words = [sys.executable, "-m", "pytest", "--collect-only", *OPTIONS, *TESTS]
+    words = [sys.executable, "-m", "pytest", "--collect-only", *OPTIONS, *TESTS, *more]
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     names = [line for line in done.stdout.splitlines() if "::" in line]
     if done.returncode != 0 or not names:
@@ -82,6 +82,7 @@ class KernelTests(pytest.Collector):
     def __init__(self, *, kind: Kind, **more: Any) -> None:
         super().__init__(**more)
         self.kernel = kernels.remembered(kind)
+        self.more = kind.more
 
     def collect(self) -> Iterable[pytest.Item]:
         """Its tests, and its log at the end; or the reason for which there is none."""
@@ -89,7 +90,7 @@ class KernelTests(pytest.Collector):
         if reason:
             yield NoKernel.from_parent(self, name="kernel", reason=reason)
             return
-        for test in tests_inside():
+        for test in tests_inside(self.more):
             yield GuestTest.from_parent(self, name=short(test), test=test)
         yield KernelLog.from_parent(self, name="kernel-log")
 
