@@ -8,6 +8,7 @@
 mod catalog;
 mod check;
 mod evidence;
+mod export;
 mod files;
 mod import;
 mod names;
@@ -23,6 +24,9 @@ mod wish;
 pub use catalog::{Catalog, CatalogError};
 pub use check::{ValueError, allowed, check_spec, check_value};
 pub use evidence::{EvidenceFile, Ledger};
+pub use export::{
+    Item, items as export_items, magisk_module, shell_script, sysctl_conf, systemd_unit, tuned_conf,
+};
 pub use files::FileProblem;
 pub use import::{Import, import_sysctl};
 pub use names::{UnknownName, is_glob, nearest, valid_name};

@@ -72,6 +72,8 @@ pub enum Command {
     Verify,
     /// Show what a profile would change, or how two profiles differ; exit 1 when anything does
     Diff(Diff),
+    /// Write a profile as a file for machines and tools without kilter
+    Export(Export),
     /// Make a profile of another tool's file, and tell what it could not take over
     #[command(subcommand)]
     Import(Import),
@@ -144,6 +146,37 @@ pub enum ProfileCommand {
     },
     /// Save a profile given as JSON on standard input
     Save,
+}
+
+/// `kilter export`.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// The profile's name
+    pub profile: String,
+    /// What to make of it
+    #[arg(long)]
+    pub to: Target,
+    /// File to write, whole or not at all; by default standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub consent: ConsentArgs,
+}
+
+/// What a profile can be exported to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Target {
+    /// A shell script that finds out what the kernel has, keeps originals and can put them back
+    Script,
+    /// A file of sysctl.d, as far as knobs are sysctls
+    #[value(name = "sysctl.d")]
+    SysctlD,
+    /// A zip with the script that Magisk and KernelSU install
+    Magisk,
+    /// A tuned.conf
+    Tuned,
+    /// A unit that runs the script at boot
+    Systemd,
 }
 
 /// `kilter import`.

@@ -102,6 +102,7 @@ fn dispatch(cli: &Cli) -> Outcome {
         Command::Revert(args) => commands::apply::revert(&machine, args),
         Command::Status => commands::status::status(&machine),
         Command::Verify => commands::status::verify(&machine),
+        Command::Export(args) => commands::export::run(&machine, args),
         Command::Import(command) => commands::import::run(&machine, command),
         Command::Diff(args) => commands::profile::diff(&machine, args),
         Command::Evidence(args) => commands::evidence::run(&machine, args),

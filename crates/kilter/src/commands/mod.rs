@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod evidence;
 mod evidence_import;
 mod evidence_text;
+pub mod export;
 pub mod generate;
 pub mod groups;
 mod groups_demo;
