@@ -81,10 +81,31 @@ BARE = {
     "proc/sys/vm/overcommit_memory": "0",
 }
 
+POLICY = "sys/devices/system/cpu/cpufreq/policy0"
+
+# What tweak scripts for phones write to.
+PHONE = {
+    f"{POLICY}/scaling_governor": "performance",
+    f"{POLICY}/scaling_available_governors": "interactive performance schedutil",
+    f"{POLICY}/scaling_available_frequencies": "300000 1324800 1516800 1785600 ",
+    f"{POLICY}/schedutil/hispeed_load": "90",
+    f"{POLICY}/schedutil/hispeed_freq": "0",
+    "sys/module/cpu_boost/parameters/input_boost_freq": "0:0",
+    "sys/module/cpu_boost/parameters/input_boost_ms": "40",
+    "proc/sys/kernel/sched_upmigrate": "95 95",
+    "proc/sys/kernel/sched_downmigrate": "85 85",
+    "dev/stune/top-app/schedtune.boost": "10",
+    "dev/stune/top-app/schedtune.prefer_idle": "1",
+    "proc/sys/net/ipv4/tcp_ecn": "2",
+    "proc/sys/net/ipv4/tcp_fastopen": "1",
+    "proc/sys/net/ipv4/tcp_syncookies": "1",
+}
+
 MACHINES: dict[str, dict[str, str]] = {
     "cfs": VM | KERNEL | DISK | THP | CFS_SCHED,
     "eevdf": VM | KERNEL | DISK | THP | EEVDF_SCHED,
     "bare": BARE,
+    "phone": VM | KERNEL | DISK | THP | CFS_SCHED | PHONE,
 }
 
 FILES_OF_KNOBS = {

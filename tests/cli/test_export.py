@@ -23,7 +23,6 @@ SHELLS = {
 }
 
 ALL = ("--allow", "security,durability,hang")
-POLICY = "sys/devices/system/cpu/cpufreq/policy0"
 FEATURES = "sys/kernel/debug/sched/features"
 
 
@@ -37,19 +36,8 @@ def shell(request: pytest.FixtureRequest) -> list[str]:
 
 @pytest.fixture(params=["cfs", "eevdf", "bare", "phone"])
 def machine(request: pytest.FixtureRequest, make_root: Callable[[str], Root]) -> Root:
-    kind: str = request.param
-    root = make_root("cfs" if kind == "phone" else kind)
-    if kind == "phone":
-        root.put(f"{POLICY}/scaling_governor", "performance")
-        root.put(f"{POLICY}/scaling_available_governors", "interactive performance schedutil")
-        root.put(f"{POLICY}/scaling_available_frequencies", "300000 1324800 1516800 1785600 ")
-        root.put(f"{POLICY}/schedutil/hispeed_load", "90")
-        root.put(f"{POLICY}/schedutil/hispeed_freq", "0")
-        root.put("sys/module/cpu_boost/parameters/input_boost_freq", "0:0")
-        root.put("proc/sys/kernel/sched_upmigrate", "95 95")
-        root.put("dev/stune/top-app/schedtune.boost", "10")
-        root.put("proc/sys/net/ipv4/tcp_syncookies", "1")
-        root.put("sys/class/net/eth0/queues/rx-0/rps_cpus", "0")
+    root = make_root(request.param)
+    root.put("sys/class/net/eth0/queues/rx-0/rps_cpus", "0")
     return root
 
 
