@@ -79,7 +79,11 @@ fn serve(
             "no real-time scheduling ({error}): on a busy machine processes are moved later"
         ));
     }
-    let ended = daemon.run(signals.as_fd(), ready, &mut |text| say::warning(text));
+    let tell = |swept, groups| {
+        kilter_kernel::forget_code();
+        ready(swept, groups);
+    };
+    let ended = daemon.run(signals.as_fd(), tell, &mut |text| say::warning(text));
     drop(daemon);
     // Taken, or it would end this process once it is let through again.
     while signals.next()?.is_some() {}
