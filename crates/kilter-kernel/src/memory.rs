@@ -1,0 +1,85 @@
+//! A process that waits for long gives memory back that only its start needed.
+
+use std::fs;
+
+/// Unmaps pages of program files that were never written to: the kernel maps them again, from the
+/// page cache, where they are needed. What start-up touched once (argument parsing, help texts) then
+/// no longer counts as resident.
+pub fn forget_code() {
+    let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
+        return;
+    };
+    for (start, length) in unwritten(&smaps) {
+        let address = std::ptr::without_provenance_mut::<libc::c_void>(start);
+        // SAFETY: the range is a private mapping of a file without write permission in which no page
+        // was ever written, so that every page that is dropped comes back from the file unchanged.
+        unsafe { libc::madvise(address, length, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Start and length of read-only private file mappings without a page of their own (relocated data
+/// has such pages).
+fn unwritten(smaps: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut current = None;
+    for line in smaps.lines() {
+        if let Some(range) = head(line) {
+            current = range;
+        } else if line.split_ascii_whitespace().eq(["Anonymous:", "0", "kB"]) {
+            found.extend(current.take());
+        }
+    }
+    found
+}
+
+/// The first line of a mapping: its range if it is one of a file that nobody may write; none within
+/// for other mappings, and none at all for other lines.
+fn head(line: &str) -> Option<Option<(usize, usize)>> {
+    let mut words = line.split_ascii_whitespace();
+    let (range, rights) = (words.next()?, words.next()?);
+    let (start, end) = range.split_once('-')?;
+    let start = usize::from_str_radix(start, 16).ok()?;
+    let end = usize::from_str_radix(end, 16).ok()?;
+    let of_file = words.nth(3).is_some_and(|path| path.starts_with('/'));
+    let fits = matches!(rights, "r-xp" | "r--p") && of_file;
+    Some(fits.then(|| (start, end.saturating_sub(start))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMAPS: &str = "\
+1000-3000 r-xp 00000000 fe:00 5 /usr/bin/x
+Rss:  8 kB
+Anonymous:             0 kB
+VmFlags: rd ex
+4000-5000 r--p 00003000 fe:00 5 /usr/bin/x
+Anonymous:             4 kB
+5000-6000 rw-p 00004000 fe:00 5 /usr/bin/x
+Anonymous:             0 kB
+6000-7000 r--p 00000000 00:00 0 [vvar]
+Anonymous:             0 kB
+7000-8000 r-xp 00000000 00:00 0
+Anonymous:             0 kB
+";
+
+    #[test]
+    fn only_unwritten_pages_of_files_are_dropped() {
+        assert_eq!(unwritten(SMAPS), [(0x1000, 0x2000)]);
+    }
+
+    #[test]
+    fn a_process_lives_on_without_its_code_pages() {
+        let resident = || -> u64 {
+            let status = fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find(|line| line.starts_with("RssFile:"));
+            let mut words = line.unwrap().split_ascii_whitespace();
+            words.nth(1).unwrap().parse().unwrap()
+        };
+        let before = resident();
+        forget_code();
+        assert!(resident() < before, "{before} KiB before");
+        assert_eq!(unwritten(SMAPS).len(), 1);
+    }
+}
