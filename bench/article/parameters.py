@@ -39,9 +39,11 @@ NUMBERS = {
     "sched.wakeup_granularity_ns": (0, 1_000_000_000),
 }
 
+ALL = {f"sched.features.{name}": (0, 1) for name in FEATURES} | NUMBERS
+"""Each with its range. 31 of them."""
+
+SWITCHES = {name for name, ends in ALL.items() if ends == (0, 1)}
+
 RETRY = ("sched.latency_ns", "sched.min_granularity_ns", "sched.wakeup_granularity_ns")
 
 FIXED = {"kernel.sched_schedstats": "0", "sched.tunable_scaling": "0"}
-
-ALL = {f"sched.features.{name}": (0, 1) for name in FEATURES} | NUMBERS
-"""Each with its range. 31 of them."""

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from parameters import ALL, FIXED, RETRY
+from parameters import ALL, FIXED, RETRY, SWITCHES
 
 FILES = 4
 FUNCTIONS = 4
 FEATURES = "sched.features."
+NEVER = "hang"
+"""The risk of knobs that kilter never searches."""
 
 
 def project(place: Path) -> list[str]:
@@ -45,6 +47,7 @@ class Knob:
     name: str
     file: Path
     default: str
+    risk: str
 
     def write(self, value: str) -> None:
         """Set it; features are words."""
@@ -59,12 +62,10 @@ def here(kilter: str) -> dict[str, Knob]:
     listed = subprocess.run(
         [kilter, "--json", "knobs", "list", "--all"], capture_output=True, text=True, check=True
     )
-    states = {knob["name"]: knob["state"] for knob in json.loads(listed.stdout)}
-    names = [*ALL, *FIXED]
     return {
-        name: Knob(name, Path(state["path"]), state["value"])
-        for name in names
-        if (state := states.get(name, {})).get("state") == "present"
+        knob["name"]: Knob(knob["name"], Path(state["path"]), state["value"], knob["spec"]["risk"])
+        for knob in json.loads(listed.stdout)
+        if knob["name"] in ALL | FIXED and (state := knob["state"])["state"] == "present"
     }
 
 
@@ -125,7 +126,10 @@ def kilters(
 ) -> Claim:
     """``kilter tune`` with the same knobs, ranges, fixed values and time."""
     ranges = [
-        option for name in names for option in ("--range", f"{name}={ALL[name][0]}..{ALL[name][1]}")
+        option
+        for name in names
+        if name not in SWITCHES
+        for option in ("--range", f"{name}={ALL[name][0]}..{ALL[name][1]}")
     ]
     words = [kilter, "--json", "tune", "--knobs", ",".join(names), *ranges]
     words += [option for name, value in FIXED.items() for option in ("--fix", f"{name}={value}")]
@@ -144,7 +148,8 @@ def truth(
         for claim in claims
         for option in ("--with", ",".join(f"{k}={v}" for k, v in claim.settings.items()))
     ]
-    words = [kilter, "--json", "compare", *arms, "--max-runs", str(most), "--seed", str(seed)]
+    words = [kilter, "--json", "compare", "--allow", NEVER, *arms]
+    words += ["--max-runs", str(most), "--seed", str(seed)]
     told = run([*words, "--prepare", " ".join([*build, "clean"]), "--", *build])
     said = {}
     for claim, arm in zip(claims, told["arms"], strict=True):
@@ -170,6 +175,8 @@ def main() -> None:
     names = [name for name in ALL if name in knobs]
     print(f"{len(names)} of {len(ALL)} parameters are here; not here:")
     print(f"  {', '.join(name for name in ALL if name not in knobs)}", flush=True)
+    risky = ", ".join(name for name in names if knobs[name].risk == NEVER)
+    print(f"never searched by kilter, since they can hang the machine: {risky}", flush=True)
     with tempfile.TemporaryDirectory() as directory:
         build = project(Path(directory))
         claims = []
@@ -177,7 +184,8 @@ def main() -> None:
             claims.append(article(f"article {about}", knobs, chosen, count, build, seed))
             show(claims[-1])
             spent = claims[-1].seconds
-            claims.append(kilters(f"kilter {about}", kilter, chosen, spent, build, seed))
+            safe = [name for name in chosen if knobs[name].risk != NEVER]
+            claims.append(kilters(f"kilter {about}", kilter, safe, spent, build, seed))
             show(claims[-1])
         wanted = [claim for claim in claims if claim.settings]
         worth = truth(kilter, wanted, most, build, seed)

@@ -137,18 +137,29 @@ fn named(
         }
         let ranged = |knob: &Knob| ranges.iter().any(|(name, ..)| *name == knob.name);
         for knob in matching {
-            let usable = writable(knob)
-                && (knob.spec.search.is_some() || ranged(knob))
+            let mut knob = knob.clone();
+            if is_exact && matches!(knob.spec.value, ValueKind::Bool) {
+                knob.spec.search.get_or_insert_with(both_ways);
+            }
+            let usable = writable(&knob)
+                && (knob.spec.search.is_some() || ranged(&knob))
                 && !knob.spec.risk.needs_consent();
             if !usable && is_exact {
-                return Err(unusable(knob));
+                return Err(unusable(&knob));
             }
             if usable && !chosen.iter().any(|other| other.name == knob.name) {
-                chosen.push(knob.clone());
+                chosen.push(knob);
             }
         }
     }
     Ok(chosen)
+}
+
+/// The range of a switch that is asked for by its name.
+fn both_ways() -> Search {
+    Search::Values {
+        values: vec!["0".to_owned(), "1".to_owned()],
+    }
 }
 
 fn unusable(knob: &Knob) -> Failure {
@@ -160,9 +171,10 @@ fn unusable(knob: &Knob) -> Failure {
         KnobState::Present {
             writable: false, ..
         } => "it cannot be written here".to_owned(),
-        KnobState::Present { .. } => {
+        KnobState::Present { .. } if matches!(knob.spec.value, ValueKind::Int { .. }) => {
             "the catalog gives it no search range; give one with --range KNOB=LOW..HIGH".to_owned()
         }
+        KnobState::Present { .. } => "the catalog has no values of it to search".to_owned(),
     };
     Failure::new(format!("{}: {why}", knob.name)).hint(format!("kilter knobs show {}", knob.name))
 }
