@@ -7,6 +7,7 @@
 
 mod catalog;
 mod check;
+mod compile;
 mod evidence;
 mod export;
 mod files;
@@ -19,6 +20,7 @@ mod probe;
 mod profile;
 mod sysctl;
 mod tuned;
+mod tuned_plugins;
 mod wish;
 
 pub use catalog::{Catalog, CatalogError};
