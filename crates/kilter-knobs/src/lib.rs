@@ -2,7 +2,8 @@
 //!
 //! The [`Catalog`] is data (TOML, built in and from `/usr/share/kilter` and `/etc/kilter`).
 //! [`probe`] says what this kernel has of a knob, [`plan`] checks values and compiles couplings
-//! into the order of writing. Nothing here writes a kernel file.
+//! into the order of writing. `import` and `export` read and make other tools' files. Nothing here
+//! writes a kernel file.
 #![forbid(unsafe_code)]
 
 mod catalog;
