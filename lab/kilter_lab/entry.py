@@ -5,6 +5,7 @@ Exit status: 0 done, 1 the answer is no, 2 an error, 130 after Ctrl-C (128 + sig
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from types import FrameType
@@ -29,6 +30,8 @@ def main() -> int:
     """Run the one request that standard input holds."""
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGHUP, _end)
+    # It tells where it keeps its fonts; nobody asked.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     console = Console()
     try:
         return _dispatch(_decode(sys.stdin.buffer.read()), console)
