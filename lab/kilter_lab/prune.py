@@ -7,9 +7,9 @@ weighed by their precision. A group goes if the loss is within an allowance that
 of all that went, so that many small losses cannot add up.
 
 Where runs vary so much that no test comes near showing a loss to be that small, nothing is run: a
-knob stays only if the search's model is sure of its gain. What goes is bounded by the same allowance:
-each knob's gain by the model, and the sum of these gains less what the best of a knob's few values
-gains by luck.
+knob stays only if the search's model is sure of its gain. What goes is bounded by the same
+allowance: each knob's gain by the model, and the sum of these gains less what the best of a knob's
+few values gains by luck.
 """
 
 from __future__ import annotations
