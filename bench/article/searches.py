@@ -146,7 +146,7 @@ def truth(
     arms = [
         option
         for claim in claims
-        for option in ("--with", ",".join(f"{k}={v}" for k, v in claim.settings.items()))
+        for option in ("--with", ",".join(f"{k}={v}" for k, v in coupled(claim.settings).items()))
     ]
     words = [kilter, "--json", "compare", "--allow", NEVER, *arms]
     words += ["--max-runs", str(most), "--seed", str(seed)]
@@ -158,6 +158,18 @@ def truth(
         conclusion = arm["conclusion"]
         said[claim.who] = f"{change:+.1f} % ({low:+.1f} to {high:+.1f}), {conclusion}"
     return said
+
+
+def coupled(settings: dict[str, str]) -> dict[str, str]:
+    """The same for the scheduler, as kilter takes it.
+
+    A latency below the minimal granularity acts like one that equals it: slices are of the
+    granularity as soon as two tasks wait (``__sched_period`` in Linux's fair.c).
+    """
+    latency, least = "sched.latency_ns", "sched.min_granularity_ns"
+    if latency not in settings or least not in settings:
+        return settings
+    return settings | {latency: str(max(int(settings[latency]), int(settings[least])))}
 
 
 def run(words: list[str]) -> Any:
