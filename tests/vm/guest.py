@@ -38,6 +38,8 @@ KERNEL_WORDS = (
 
 
 ONE_THREAD = "-accel tcg,thread=single"
+"""One thread for all emulated CPUs. With one for each, QEMU 7.2 may run code of the kernel that
+another CPU has just patched, and a kernel that loads a scheduler dies of it (``Oops: int3``)."""
 
 
 class GuestError(Exception):
@@ -65,16 +67,14 @@ class Guest:
         work: Path,
         kvm: bool = False,
         writable: Path | None = None,
-        parallel: bool = False,
+        cpus: int = CPUS,
     ) -> None:
         self.kernel = kernel
         self.work = work
         self.kvm = kvm
         self.writable = writable
         """A directory of the host's that the guest may write to."""
-        self.parallel = parallel
-        """Emulate the CPUs by a thread each: latencies mean something, and an old QEMU may run code
-        of the kernel that another CPU has just patched, which the kernel dies of."""
+        self.cpus = cpus
         self.console = work / "kernel.log"
         self.heard = time.monotonic()
         """When the guest's command last said something."""
@@ -119,9 +119,9 @@ class Guest:
         return [
             str(vng()),
             *([] if self.kvm else ["--disable-kvm"]),
-            *([] if self.kvm or self.parallel else [f"--qemu-opts={ONE_THREAD}"]),
+            *([] if self.kvm or self.cpus == 1 else [f"--qemu-opts={ONE_THREAD}"]),
             *("--run", str(self.kernel.image)),
-            *("--cpus", str(CPUS), "--memory", MEMORY, "--user", "root"),
+            *("--cpus", str(self.cpus), "--memory", MEMORY, "--user", "root"),
             *("--disk", str(disk)),
             *([] if self.writable is None else ["--rwdir", str(self.writable)]),
             *appended,
