@@ -2,12 +2,12 @@
 //! told, and the other tool, or the script, finds out which one is there.
 
 mod files;
+mod magisk;
 mod script;
-mod zip;
 
 pub use files::{sysctl_conf, systemd_unit, tuned_conf};
+pub use magisk::magisk_module;
 pub use script::shell_script;
-pub use zip::magisk_module;
 
 use crate::catalog::{Catalog, fill, instance_of};
 use crate::check::check_value;
