@@ -15,7 +15,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +108,6 @@ def crowd(bench: Bench, wanted: list[Hog], seconds: float) -> Found:
         after = bench.counters()
         return {
             "wait_max_s": after["wait_max_ns"] / 1e9,
-            # The histogram ends with the longest wait so far.
-            "waits": [
-                new - old for old, new in zip_longest(before["waits"], after["waits"], fillvalue=0)
-            ],
             "runnable": sum(hog.work_us == 0 for hog in wanted),
             "ran": sum(part > 0 for part in parts),
             "tasks": len(wanted),
