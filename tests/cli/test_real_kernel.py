@@ -98,6 +98,17 @@ def by_hand(file: Path, value: str) -> Iterator[None]:
         file.write_text(before)
 
 
+@contextmanager
+def kept(file: Path) -> Iterator[None]:
+    """A file that another one's write moves has its value back afterwards."""
+    before = file.read_text() if file.exists() else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            file.write_text(before)
+
+
 def test_a_run_sets_everything_and_puts_everything_back(real: RealKernel, tmp_path: Path) -> None:
     before = real.settings()
     values = experiment(real)
@@ -197,7 +208,7 @@ def test_another_io_scheduler_gives_back_what_it_reset(real: RealKernel) -> None
     others = [word for word in offered if word != now]
     if not others:
         pytest.skip("no device here has a choice of I/O schedulers")
-    with by_hand(queue / "nr_requests", "32"):
+    with kept(queue / "iosched/async_depth"), by_hand(queue / "nr_requests", "32"):
         # Its write moves async_depth: only now is the state complete.
         iosched = {file.name: file.read_text() for file in (queue / "iosched").glob("*")}
         done = real("run", "--set", f"block.{disk}.scheduler={others[0]}", "--", "true")
