@@ -24,7 +24,7 @@ $$(if [ -e /usr/include/gelf.h ] && [ -e /usr/include/zlib.h ] && ls /usr/lib*/l
 	else echo "warning: kilter is built without the HRRN scheduler: libelf or zlib for development is missing ($(SCHED_PACKAGES))" >&2; fi)
 endef
 
-.PHONY: help build demo test test-rust test-python test-vm bench bench-sched clean need-root
+.PHONY: help build demo test test-rust test-python test-vm bench bench-sched bench-article clean need-root
 .PHONY: packages-build packages-demo packages-test packages-vm packages-bench packages-sched install-sched
 
 help:
@@ -33,7 +33,8 @@ help:
 	@echo "make test-vm  boot kernels from Debian's suites and run the tests that need root inside"
 	@echo "make bench    measure kilter beside its peers (root)"
 	@echo "make build    build kilter into $(VENV)"
-	@echo "make bench-sched measure the HRRN scheduler against its bars in a booted kernel"
+	@echo "make bench-sched    measure the HRRN scheduler against its bars in a booted kernel"
+	@echo "make bench-article  an article's search of CFS's parameters and kilter's, in a booted kernel"
 	@echo "make clean    remove what was built"
 
 # Installs what is missing, and says so; asks apt for nothing otherwise.
@@ -114,6 +115,10 @@ bench: need-root packages-bench $(VENV)/.kilter
 bench-sched: packages-vm packages-test $(VENV)/.kilter $(VENV)/.requirements-vm
 	@PYTHONPATH=tests $(BIN)/python -m vm.kernels
 	@$(BIN)/python bench/sched/hrrn.py $(BIN)/kilter
+
+bench-article: packages-vm packages-test $(VENV)/.kilter $(VENV)/.requirements-vm
+	@PYTHONPATH=tests $(BIN)/python -m vm.kernels
+	@$(BIN)/python bench/article/article.py $(BIN)/kilter
 
 clean:
 	rm -rf target dist $(VENV)
