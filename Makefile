@@ -28,14 +28,14 @@ endef
 .PHONY: packages-build packages-demo packages-test packages-vm packages-bench packages-sched install-sched
 
 help:
-	@echo "make demo     build kilter, tune a real workload on this machine, put everything back (root)"
-	@echo "make test     build kilter and run every test (root for the tests on the real kernel)"
-	@echo "make test-vm  boot kernels from Debian's suites and run the tests that need root inside"
-	@echo "make bench    measure kilter beside its peers (root)"
-	@echo "make build    build kilter into $(VENV)"
-	@echo "make bench-sched    measure the HRRN scheduler against its bars in a booted kernel"
-	@echo "make bench-article  an article's search of CFS's parameters and kilter's, in a booted kernel"
-	@echo "make clean    remove what was built"
+	@echo "make demo          build kilter, tune a real workload on this machine, put everything back (root)"
+	@echo "make test          build kilter and run every test (root for the tests on the real kernel)"
+	@echo "make test-vm       boot kernels from Debian's suites and run the tests that need root inside"
+	@echo "make bench         measure kilter beside its peers (root)"
+	@echo "make build         build kilter into $(VENV)"
+	@echo "make bench-sched   measure the HRRN scheduler against its bars in a booted kernel"
+	@echo "make bench-article an article's search of CFS's parameters and kilter's, in a booted kernel"
+	@echo "make clean         remove what was built"
 
 # Installs what is missing, and says so; asks apt for nothing otherwise.
 define install
