@@ -281,7 +281,8 @@ def own_state() -> Iterator[tuple[str, ...]]:
         place.rmdir()
 
 
-MESSAGING = [str(BINARY), "load", "messaging", "--groups", "1", "--loops", "100"]
+LOOPS = "5" if SLOW else "100"
+MESSAGING = [str(BINARY), "load", "messaging", "--groups", "1", "--loops", LOOPS]
 
 
 def searchable(real: RealKernel) -> list[str]:
@@ -310,7 +311,7 @@ def test_a_whole_tune_of_all_knobs(
 ) -> None:
     before = real.settings()
     page = tmp_path / "report.html"
-    budget = "2m" if SLOW else "10s"
+    budget = "1m" if SLOW else "10s"
     words = ["tune", "--budget", budget, "--report", page, "--", *MESSAGING]
     done = real("--json", *words, prefix=own_state)
     assert done.returncode == 0, done
