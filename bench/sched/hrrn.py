@@ -60,7 +60,8 @@ class Results:
         told = json.loads(text)
         key = told["name"], told["rival"]
         self.steps.remove(key)
-        print(f"{' '.join(key)}: measured", file=sys.stderr, flush=True)
+        # As it came: a bench that is ended early has not measured for nothing.
+        print(f"{' '.join(key)}: {json.dumps(told['found'])}", file=sys.stderr, flush=True)
         if key in self.found and "blocks" in told["found"]:
             for metric, blocks in told["found"]["blocks"].items():
                 self.found[key]["blocks"][metric] += blocks
