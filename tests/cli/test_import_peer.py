@@ -1,7 +1,7 @@
 """TuneD's stock profiles, written by TuneD itself and planned by kilter: the same values.
 
 TuneD runs in a mount namespace of its own, over copies of the settings, and is killed before it could
-take anything back; the machine's own settings are not touched.
+take anything back; all else of /proc, /sys and /etc/tuned is read-only or a copy there.
 """
 
 from __future__ import annotations
@@ -25,11 +25,23 @@ INSIDE = """
 set -e
 copies=$1 profile=$2 out=$3 and=$4
 mount -t tmpfs none "$copies"
+# What it writes beside the copies is refused: block queues, interrupts, its own state.
+cp -r /etc/tuned "$copies/etc"
+mount --bind "$copies/etc" /etc/tuned
+for tree in /proc /sys; do
+  mount --bind "$tree" "$tree"
+  mount -o remount,bind,ro "$tree"
+done
+[ ! -e /dev/cpu_dma_latency ] || mount --bind /dev/null /dev/cpu_dma_latency
 number=0
 for tree in $and; do
   number=$((number + 1))
   mkdir "$copies/$number"
   cp -r --no-preserve=mode "$tree/." "$copies/$number" 2>/dev/null || :
+done
+number=0
+for tree in $and; do
+  number=$((number + 1))
   mount --bind "$copies/$number" "$tree"
 done
 tuned --no-dbus -p "$profile" -l "$copies/log" >/dev/null 2>&1 &
@@ -57,6 +69,12 @@ def shown(text: str) -> str:
     return " ".join((inside or text).split())
 
 
+def untouched() -> dict[str, str]:
+    """What TuneD also writes, on the machine itself."""
+    files = [*Path("/sys/block").glob("*/queue/read_ahead_kb"), Path("/etc/tuned/active_profile")]
+    return {str(file): file.read_text() for file in files if file.exists()}
+
+
 @pytest.mark.real_kernel
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_values_are_those_that_tuned_writes(profile: str, tmp_path: Path) -> None:
@@ -76,6 +94,7 @@ def test_the_values_are_those_that_tuned_writes(profile: str, tmp_path: Path) ->
                 larger = str(max(int(now), int(number or 0))) if wish == "at-least" else ""
                 planned[path] = larger or entry["value"]
     assert len(planned) >= 3, "nothing to compare"
+    before = untouched()
     copies, out = tmp_path / "copies", tmp_path / "out"
     copies.mkdir()
     inside = ["bash", "-c", INSIDE, "inside", str(copies), profile, str(out), " ".join(COPIED)]
@@ -88,3 +107,4 @@ def test_the_values_are_those_that_tuned_writes(profile: str, tmp_path: Path) ->
     )
     lines = (line.partition("\t") for line in out.read_text().splitlines())
     assert {path: shown(text) for path, _, text in lines} == planned
+    assert untouched() == before
