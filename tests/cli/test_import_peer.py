@@ -6,10 +6,13 @@ take anything back; all else of /proc, /sys and /etc/tuned is read-only or a cop
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,7 +78,16 @@ def untouched() -> dict[str, str]:
     return {str(file): file.read_text() for file in files if file.exists()}
 
 
+@pytest.fixture
+def still() -> Iterator[None]:
+    """No other test changes the machine's settings between kilter's look at them and TuneD's."""
+    with (Path(tempfile.gettempdir()) / "kilter-real-kernel.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.mark.real_kernel
+@pytest.mark.usefixtures("still")
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_values_are_those_that_tuned_writes(profile: str, tmp_path: Path) -> None:
     if why := usable():
