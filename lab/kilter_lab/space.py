@@ -10,6 +10,7 @@ so that no trial is wasted, and the sampler learns what its point leads to.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,47 +24,47 @@ Point = dict[str, int | str]
 """Knob → parameter: a number, or one of the choices."""
 
 
-class Axis:
+class Axis(ABC):
     """One searched knob."""
 
     name: str
     current: str
 
+    @abstractmethod
     def domain(self) -> BaseDistribution:
         """What Optuna's sampler chooses from."""
-        raise NotImplementedError
 
+    @abstractmethod
     def coordinate(self, parameter: int | str) -> float | str:
         """A parameter in that domain."""
-        raise NotImplementedError
 
+    @abstractmethod
     def parameter(self, coordinate: float | str) -> int | str:
         """The parameter nearest to what the sampler chose."""
-        raise NotImplementedError
 
+    @abstractmethod
     def kept(self) -> int | str:
         """The parameter that stands for the current value, or comes nearest to it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def text(self, parameter: int | str) -> str | None:
         """The value to write; None where the knob keeps its value."""
-        raise NotImplementedError
 
+    @abstractmethod
     def levels(self) -> list[int | str]:
         """The parameters of a screening design: few, and as far apart as the range allows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def highest_within(self, limit: int) -> int | str | None:
         """The greatest parameter whose number is at most ``limit``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lowest_from(self, limit: int) -> int | str | None:
         """The smallest parameter whose number is at least ``limit``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def words(self) -> str:
         """The range for people."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,16 @@ fn unwritten(smaps: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut current = None;
     for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
         if let Some(range) = head(line) {
             current = range;
-        } else if line.split_ascii_whitespace().eq(["Anonymous:", "0", "kB"]) {
-            found.extend(current.take());
+            continue;
+        }
+        match (words.next(), words.next()) {
+            (Some("Anonymous:"), count) if count != Some("0") => current = None,
+            // Told after it. A page that was written to may be in swap.
+            (Some("Swap:"), Some("0")) => found.extend(current.take()),
+            _ => {}
         }
     }
     found
@@ -53,15 +59,23 @@ mod tests {
 1000-3000 r-xp 00000000 fe:00 5 /usr/bin/x
 Rss:  8 kB
 Anonymous:             0 kB
+Swap:                  0 kB
 VmFlags: rd ex
 4000-5000 r--p 00003000 fe:00 5 /usr/bin/x
 Anonymous:             4 kB
+Swap:                  0 kB
 5000-6000 rw-p 00004000 fe:00 5 /usr/bin/x
 Anonymous:             0 kB
+Swap:                  0 kB
 6000-7000 r--p 00000000 00:00 0 [vvar]
 Anonymous:             0 kB
+Swap:                  0 kB
 7000-8000 r-xp 00000000 00:00 0
 Anonymous:             0 kB
+Swap:                  0 kB
+8000-9000 r--p 00004000 fe:00 5 /usr/bin/x
+Anonymous:             0 kB
+Swap:                  4 kB
 ";
 
     #[test]
