@@ -56,7 +56,7 @@ impl Import {
     }
 
     /// Leaves something out.
-    pub(crate) fn leave(&mut self, from: &str, what: &str, reason: &str) {
+    pub fn leave(&mut self, from: &str, what: &str, reason: &str) {
         self.left_out.push(LeftOut {
             from: from.to_owned(),
             what: what.to_owned(),

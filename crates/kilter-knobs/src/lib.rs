@@ -13,6 +13,7 @@ mod evidence;
 mod export;
 mod files;
 mod import;
+mod import_writes;
 mod names;
 mod order;
 mod places;
@@ -32,6 +33,7 @@ pub use export::{
 };
 pub use files::FileProblem;
 pub use import::{Import, import_sysctl};
+pub use import_writes::{files_of_every_kernel, import_writes};
 pub use names::{UnknownName, is_glob, nearest, valid_name};
 pub use places::Places;
 pub use plan::{Consent, PlanError, Planned, plan};

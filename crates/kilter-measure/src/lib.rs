@@ -36,6 +36,7 @@ mod measured;
 mod metrics;
 mod record_field;
 mod run;
+pub mod sandbox;
 mod signals;
 mod spawn;
 mod terminal;

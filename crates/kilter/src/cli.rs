@@ -198,6 +198,27 @@ pub enum Import {
         #[command(flatten)]
         as_profile: AsProfile,
     },
+    /// A script that writes settings: runs it in a sandbox with copies of the kernel's files
+    ///
+    /// The script is root there and nobody outside, sees the system's programs and otherwise nothing
+    /// of the machine, and has a limit of time, processes, memory and output. What it wrote to the
+    /// copies becomes the profile, what it wrote elsewhere is told. The machine is not touched.
+    Script {
+        /// The script
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// End it after this long
+        #[arg(long, value_name = "TIME", default_value = "60s")]
+        timeout: String,
+        /// Let it find files that this kernel does not have, as far as the catalog knows them
+        #[arg(long)]
+        every_kernel: bool,
+        #[command(flatten)]
+        as_profile: AsProfile,
+        /// Arguments of the script
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
 }
 
 /// The profile that an import becomes.

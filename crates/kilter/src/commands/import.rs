@@ -1,6 +1,7 @@
 //! `kilter import`: other tools' files become profiles. Only the profile's file is written.
 
 use crate::cli::{AsProfile, Import as Command};
+use crate::commands::import_script;
 use crate::fail::{Failure, Outcome};
 use crate::machine::{Machine, quote};
 use crate::say;
@@ -30,6 +31,18 @@ pub fn run(machine: &Machine, command: &Command) -> Outcome {
         Command::Sysctl { file, as_profile } => {
             let text = read_config(file).map_err(|error| Failure::new(error.to_string()))?;
             let import = import_sysctl(&catalog, file, &text);
+            let shown = file.display().to_string();
+            finish(machine, import, stem(&shown), &shown, as_profile)
+        }
+        Command::Script {
+            file,
+            timeout,
+            every_kernel,
+            as_profile,
+            arguments,
+        } => {
+            let script = import_script::read(file, timeout, arguments)?;
+            let import = import_script::import(machine, &catalog, script, *every_kernel)?;
             let shown = file.display().to_string();
             finish(machine, import, stem(&shown), &shown, as_profile)
         }

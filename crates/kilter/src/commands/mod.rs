@@ -15,6 +15,7 @@ pub mod groups;
 mod groups_demo;
 pub mod hold;
 pub mod import;
+mod import_script;
 pub mod knobs;
 pub mod lab;
 pub mod load;
