@@ -9,8 +9,11 @@ BUILD_PACKAGES := gcc libc6-dev python3-venv
 SCHED_PACKAGES := clang-19 libelf-dev zlib1g-dev make pkg-config
 DEMO_PACKAGES := linux-perf
 TEST_PACKAGES := chromium linux-perf mksh rt-tests shellcheck strace stress-ng sudo sysbench
-VM_PACKAGES := busybox-static debian-archive-keyring file kmod qemu-system-x86 strace udev zstd
+VM_PACKAGES := busybox-static debian-archive-keyring file kmod libcap-ng-dev libseccomp-dev qemu-system-x86 strace udev zstd
 BENCH_PACKAGES := cgroup-tools hyperfine rt-tests strace tuned
+
+# Serves this machine's files to guests, which run twice as fast with it; Debian 12 has none.
+VIRTIOFSD := 1.14.0
 
 # Tests send signals: one that is ignored here (nohup, a shell's background) would never arrive.
 SIGNALS := env --default-signal=HUP,INT,QUIT,TERM
@@ -103,6 +106,9 @@ test-python: $(VENV)/.kilter
 $(VENV)/.requirements-vm: tests/vm/requirements.txt $(VENV)/.requirements
 	@echo "Installing Python packages into $(VENV): virtme-ng"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r tests/vm/requirements.txt
+	@echo "Building virtiofsd $(VIRTIOFSD) into $(VENV)"
+	@cargo install --quiet --locked virtiofsd --version $(VIRTIOFSD) --root $(VENV) \
+		|| echo "warning: virtiofsd cannot be built: guests will be slower" >&2
 	@touch $@
 
 test-vm: packages-vm $(VENV)/.kilter $(VENV)/.requirements-vm

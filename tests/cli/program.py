@@ -18,6 +18,9 @@ Done = subprocess.CompletedProcess[str]
 SLOW = "KILTER_SLOW" in os.environ
 """A guest without KVM, twenty times slower: tests that repeat do so less often, and wait longer."""
 
+GUEST = os.environ.get("KILTER_GUEST_KIND", "")
+"""The kind of kernel that a guest runs; empty on a machine of one's own."""
+
 TIMEOUT_S = 240.0 if SLOW else 120.0
 """No single command of these tests takes a hundredth of it on an idle machine."""
 

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from cli.program import GUEST
+
 from .machine import Machine, specs
 
-KIND = os.environ.get("KILTER_GUEST_KIND", "")
-FILE = Path(__file__).parents[1] / "golden" / f"{KIND}.json"
+FILE = Path(__file__).parents[1] / "golden" / f"{GUEST}.json"
 UPDATE = os.environ.get("KILTER_UPDATE_GOLDEN")
 """A directory of the host's that the guest may write to."""
 
@@ -61,7 +62,7 @@ def generic(path: str) -> str:
 def test_the_catalog_finds_what_it_found_before(machine: Machine) -> None:
     now = found(machine)
     if UPDATE:
-        Path(UPDATE, f"{KIND}.json").write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
+        Path(UPDATE, f"{GUEST}.json").write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
         pytest.skip("written anew: look at the difference")
     assert FILE.exists(), f"{FILE} is missing: pytest tests/vm --update-golden"
     before = json.loads(FILE.read_text())

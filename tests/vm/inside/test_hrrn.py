@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from cli.program import finish, is_alive, kilter, started, wait_until
+from cli.program import GUEST, finish, is_alive, kilter, started, wait_until
 from vm.hogs import Hog, hogs, shares
 
 SCHED_EXT = Path("/sys/kernel/sched_ext")
@@ -112,7 +112,7 @@ def test_it_uses_what_the_kernel_has() -> None:
         done = finish(child)
     assert done.returncode == 0, done.stderr
     assert preempted > 0
-    defective = os.environ.get("KILTER_GUEST_KIND") == "scx-defective"
+    defective = GUEST == "scx-defective"
     assert ("scx_bpf_kick_cpu cannot be called" in done.stderr) == defective, done.stderr
 
 
