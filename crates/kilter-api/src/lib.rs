@@ -12,6 +12,7 @@
 
 mod doctor;
 mod groups;
+mod hold;
 mod knob;
 mod lab;
 mod layer;
@@ -25,6 +26,7 @@ mod workload;
 
 pub use doctor::*;
 pub use groups::*;
+pub use hold::*;
 pub use knob::*;
 pub use lab::*;
 pub use layer::*;

@@ -350,6 +350,24 @@ fn verdicts() {
         "verdict",
         &[Verdict::Worse, Verdict::NoDifference, Verdict::Inconclusive].map(verdict),
     );
+    let hold = HoldInfo {
+        profile: "desktop".into(),
+        unit: Some("/etc/systemd/system/kilter-hold-desktop.service".into()),
+        pid: Some(812),
+        since: "2026-07-01T12:00:00Z".into(),
+        policy: HoldPolicy::Yield,
+        revert_on_stop: true,
+        set_again: 2,
+        drifted: vec![HoldDrift {
+            knob: "vm.swappiness".into(),
+            held: "10".into(),
+            value: "60".into(),
+            noticed: "2026-07-01T12:30:00Z".into(),
+            by: "/etc/sysctl.d/99-mine.conf:3 asks for it".into(),
+        }],
+        gone: vec!["block.sdb.iostats".into()],
+    };
+    message("hold-info", &[hold]);
     let profile = Profile {
         name: "make".into(),
         summary: "Found by kilter tune".into(),

@@ -2,7 +2,7 @@
 //!
 //! To layers, journal and undo a holder looks like a file, `/run/kilter/holders/KNOB`: reading it
 //! gives the value that a living process holds, else `0`; writing a value starts a process that
-//! holds it (`kilter hold KNOB VALUE`), writing `0` ends it. So every rule for files (journal first,
+//! holds it (`kilter holder KNOB VALUE`), writing `0` ends it. So every rule for files (journal first,
 //! read back, stack, leave strangers' changes alone) holds for holders too.
 //!
 //! The file itself names the process. It is written before the process is let go, by a line on its
@@ -120,7 +120,7 @@ pub fn say_ready() -> io::Result<()> {
 
 fn start(kernel: &Kernel, path: &KernelPath, value: &str) -> io::Result<()> {
     let mut child = Command::new(std::env::current_exe()?)
-        .args(["hold", knob(path), value])
+        .args(["holder", knob(path), value])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .current_dir("/")

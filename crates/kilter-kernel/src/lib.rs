@@ -8,6 +8,7 @@
 //! Limits: nothing here knows what a knob means. Ranges, couplings and reasons come from the
 //! catalog, compiled into the transaction by the caller.
 
+mod again;
 mod cgroup;
 mod guardian;
 mod holder;
@@ -27,6 +28,7 @@ mod undo;
 mod users;
 mod value;
 
+pub use again::Again;
 pub use cgroup::{CgroupVersion, CpuTree, CpuTreeError, Door, HeldTree, Move, PREFIX};
 pub use guardian::Guardian;
 pub use holder::{say_ready, wait_for_go};

@@ -37,7 +37,7 @@ pub use import_writes::{files_of_every_kernel, import_writes};
 pub use names::{UnknownName, is_glob, nearest, valid_name};
 pub use places::Places;
 pub use plan::{Consent, PlanError, Planned, plan};
-pub use probe::{Found, instances, probe, probe_all};
+pub use probe::{Found, instances, probe, probe_all, probe_one};
 pub use profile::{
     ProfileError, ProfileValues, all_profiles, profile_values, reason_for, resolve_profile,
     save_profile,

@@ -1,6 +1,6 @@
 //! What this kernel has of the catalog. Paths are tried, versions never compared.
 
-use crate::catalog::{Catalog, fill};
+use crate::catalog::{Catalog, fill, instance_of};
 use kilter_api::{
     Format, Knob, KnobSpec, KnobState, PathSpec, Unavailable, UnavailableReason, ValueKind,
 };
@@ -230,6 +230,11 @@ pub fn probe_all(kernel: &Kernel, catalog: &Catalog) -> Vec<Knob> {
         }
     }
     knobs
+}
+
+/// A knob on this machine by its full name.
+pub fn probe_one(kernel: &Kernel, name: &str, spec: &KnobSpec) -> Knob {
+    knob(kernel, spec, instance_of(&spec.name, name).as_deref())
 }
 
 /// One knob on this machine.

@@ -1,11 +1,13 @@
 //! The command line: flags and their help, from which man pages and completions are made.
 
 mod groups;
+mod hold;
 mod lab;
 mod sched;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub use groups::*;
+pub use hold::*;
 use kilter_api::Risk;
 pub use lab::*;
 pub use sched::*;
@@ -82,9 +84,11 @@ pub enum Command {
     /// Give every user an equal share of the CPU, however many tasks each starts
     #[command(subcommand)]
     Groups(Groups),
+    /// Hold a profile for good: at every boot, over hotplug and resume, with an eye on drift
+    Hold(Hold),
     /// Hold a knob whose value is a process
     #[command(hide = true)]
-    Hold {
+    Holder {
         /// The knob
         knob: String,
         /// Its value
@@ -309,6 +313,17 @@ pub enum RiskArg {
     Security,
     /// The machine can lock up
     Hang,
+}
+
+impl RiskArg {
+    /// Its name on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            RiskArg::Durability => "durability",
+            RiskArg::Security => "security",
+            RiskArg::Hang => "hang",
+        }
+    }
 }
 
 impl From<RiskArg> for Risk {

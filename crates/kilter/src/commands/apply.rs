@@ -61,7 +61,7 @@ pub fn refuse_during_experiment(machine: &Machine) -> Result<(), Failure> {
 }
 
 /// Begins the layer, taking back an older one of the same name first.
-fn put_in_force(
+pub fn put_in_force(
     machine: &Machine,
     lock: &Lock<'_>,
     planned: Planned,

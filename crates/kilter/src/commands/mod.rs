@@ -14,6 +14,7 @@ pub mod generate;
 pub mod groups;
 mod groups_demo;
 pub mod hold;
+pub mod holder;
 pub mod import;
 mod import_script;
 pub mod knobs;

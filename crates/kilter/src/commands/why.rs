@@ -6,7 +6,8 @@ use crate::machine::Machine;
 use crate::say;
 use kilter_api::{Knob, KnobState, Setter, SetterKind, Why};
 use kilter_knobs::{
-    check_value, deciding_line, files_of, is_glob, probe_all, read_config, system_sysctls,
+    Catalog, check_value, deciding_line, files_of, is_glob, probe_all, probe_one, read_config,
+    system_sysctls,
 };
 use std::path::{Path, PathBuf};
 
@@ -74,6 +75,24 @@ fn why(machine: &Machine, knob: &Knob) -> Result<Why, Failure> {
         tuners: other_tuners(machine),
         default: knob.spec.default.clone(),
     })
+}
+
+/// Who has probably given a knob the value it shows: the file that asks for it, or a tuner at work.
+pub fn likely_setter(machine: &Machine, catalog: &Catalog, name: &str) -> Option<String> {
+    let (name, spec) = catalog.resolve(name).ok()?;
+    let knob = probe_one(&machine.kernel, &name, spec);
+    let why = why(machine, &knob).ok()?;
+    let by_file = why.setters.iter().find(|setter| {
+        setter.agrees && setter.by != SetterKind::Layer && setter.by != SetterKind::CommandLine
+    });
+    match (by_file, why.tuners.as_slice()) {
+        (Some(setter), _) => {
+            let line = setter.line.map_or(String::new(), |line| format!(":{line}"));
+            Some(format!("{}{line} asks for it", setter.place))
+        }
+        (None, []) => None,
+        (None, tuners) => Some(format!("perhaps {}", tuners.join(", "))),
+    }
 }
 
 /// Layers that set the knob, the newest first.

@@ -1,4 +1,4 @@
-//! `kilter hold`: the process behind a knob whose value is a process. Started by kilter when such a
+//! `kilter holder`: the process behind a knob whose value is a process. Started by kilter when such a
 //! knob is set, and ended when it is put back.
 
 use crate::commands::{groups, sched};
