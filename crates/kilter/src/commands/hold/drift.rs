@@ -17,6 +17,26 @@ pub struct Drift {
     pub knob: String,
     /// The value now; none where the file is gone for now.
     pub value: Option<String>,
+    /// Whether the kernel itself changes it when CPUs or devices come and go or the machine sleeps.
+    pub resettable: bool,
+}
+
+impl Drift {
+    /// One of a knob in this file. Sysctls change only when somebody writes them, but for the
+    /// scheduler's, which CFS computed anew for the CPUs that are left, and a reserve that memory
+    /// hotplug computes.
+    pub fn new(knob: &str, path: &str, value: Option<String>) -> Self {
+        let computed = ["kernel/sched_", "vm/min_free_kbytes"];
+        let resettable = match path.strip_prefix("/proc/sys/") {
+            Some(sysctl) => computed.iter().any(|name| sysctl.starts_with(name)),
+            None => true,
+        };
+        Drift {
+            knob: knob.to_owned(),
+            value,
+            resettable,
+        }
+    }
 }
 
 /// What to do about one.
@@ -85,7 +105,8 @@ impl Watch {
                 gone.push(drift.knob.clone());
                 continue;
             };
-            let by_kernel = disturbed || self.gone.contains(&drift.knob);
+            let reset = disturbed && drift.resettable;
+            let by_kernel = reset || self.gone.contains(&drift.knob);
             let action = match self.policy {
                 HoldPolicy::Enforce if by_kernel => Some(Action::Restore(drift.knob.clone())),
                 HoldPolicy::Enforce => self.enforce(&drift.knob, value, now),
@@ -160,10 +181,7 @@ mod tests {
     use super::*;
 
     fn at(value: &str) -> Vec<Drift> {
-        vec![Drift {
-            knob: "k".into(),
-            value: Some(value.into()),
-        }]
+        vec![Drift::new("k", "/sys/k", Some(value.into()))]
     }
 
     fn watch(policy: HoldPolicy) -> (Watch, Instant) {
@@ -200,10 +218,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_changed_is_set_again() {
-        let gone = [Drift {
-            knob: "k".into(),
-            value: None,
-        }];
+        let gone = [Drift::new("k", "/sys/k", None)];
         for policy in [HoldPolicy::Yield, HoldPolicy::Warn, HoldPolicy::Enforce] {
             let (mut watch, now) = watch(policy);
             assert_eq!(
@@ -218,6 +233,17 @@ mod tests {
                 [Action::Restore("k".into())]
             );
         }
+    }
+
+    #[test]
+    fn a_sysctl_is_nobodys_but_its_writers() {
+        let (mut watch, now) = watch(HoldPolicy::Yield);
+        let written = Drift::new("k", "/proc/sys/vm/swappiness", Some("1".into()));
+        assert_eq!(
+            watch.judge(&[written], true, now),
+            [Action::Tell("k".into())]
+        );
+        assert!(Drift::new("k", "/proc/sys/kernel/sched_latency_ns", None).resettable);
     }
 
     #[test]

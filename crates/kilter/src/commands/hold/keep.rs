@@ -77,7 +77,7 @@ pub fn run(machine: &Machine, profile: &str, how: &HoldHow) -> Outcome {
     let mut keeper = Keeper {
         machine,
         how,
-        newsroom: Newsroom::open()?,
+        newsroom: Newsroom::open(machine.is_real())?,
         watch: Watch::new(policy, every),
         every,
         hold: HoldInfo {
@@ -203,10 +203,7 @@ impl Keeper<'_> {
                 Held::Gone => Some((value, None)),
                 Held::InForce | Held::Covered => None,
             })
-            .map(|(value, now)| Drift {
-                knob: value.knob.clone(),
-                value: now,
-            })
+            .map(|(value, now)| Drift::new(&value.knob, &value.path, now))
             .collect();
         let actions = self.watch.judge(&drifted, disturbed, Instant::now());
         let gone: Vec<String> = drifted
