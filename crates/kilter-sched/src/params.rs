@@ -41,9 +41,9 @@ pub const PARAMETERS: [Parameter; 5] = [
         name: "wakeup_threshold",
         min: 0,
         max: 1_000_000,
-        default: 400,
+        default: 200,
         seed: 100,
-        summary: "Percent of the running task's R that a woken task needs to preempt it; 0: never",
+        summary: "Percent of the running task's R that a woken task needs to preempt it before its slice is over; 0: never",
     },
     Parameter {
         name: "max_wait_ms",
@@ -57,9 +57,9 @@ pub const PARAMETERS: [Parameter; 5] = [
         name: "slice_us",
         min: 0,
         max: 100_000,
-        default: 0,
+        default: 1_000,
         seed: 0,
-        summary: "A tick preempts no task that has run for less; 0: every tick",
+        summary: "No tick preempts a task that has run for less; after it any higher R does; 0: no slice",
     },
 ];
 

@@ -128,8 +128,8 @@ def test_parameters_are_knobs() -> None:
             "latency_us": -5000,
             "max_lifetime_ms": 10000,
             "max_wait_ms": 500,
-            "slice_us": 0,
-            "wakeup_threshold": 400,
+            "slice_us": 1000,
+            "wakeup_threshold": 200,
         }
         file.write_text("junk\n")
         wait_until(lambda: file.read_text() == "10000\n", "the value in force is back")

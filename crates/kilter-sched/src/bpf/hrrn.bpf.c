@@ -109,6 +109,9 @@ static __always_inline bool preempts(struct task_struct *p, struct task *task, s
 		return mine.class < theirs.class;
 	if (!threshold || (config.classes && p->policy == SCHED_BATCH))
 		return false;
+	/* The threshold guards the beginning of a turn; after its slice any higher R takes it. */
+	if (params.slice_ns && now - cpu->run_at >= params.slice_ns)
+		threshold = 100;
 	if (threshold == 100)
 		return comes_first(&mine, &theirs);
 	if (config.per_uid && mine.uid != theirs.uid)

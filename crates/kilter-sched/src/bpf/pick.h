@@ -29,38 +29,44 @@ static __always_inline void count_pick(struct found *f, bool pulled)
 	s->ratios[bucket(f->best.task.claim / f->best.task.served) & (HRRN_BUCKETS - 1)]++;
 }
 
-/* Looks at one task; 1: the best so far, 2: the one that has waited longest, 3: both. */
-static __always_inline int look_at(struct task_struct *p, struct found *f, u64 now)
+static __always_inline bool overdue(struct task_struct *p, u64 now)
+{
+	struct task *task = task_of(p);
+
+	return task && task->queued_at && params.max_wait_ns &&
+	       (s64)(now - task->queued_at) > (s64)params.max_wait_ns;
+}
+
+/* Looks at one task; whether it is the best so far. */
+static __always_inline bool look_at(struct task_struct *p, struct found *f, u64 now)
 {
 	struct task *task = task_of(p);
 	struct claim claim = {};
-	int verdict = 0;
 
 	if (!task)
-		return 0;
+		return false;
 	if (config.reset_at_pick)
 		reset_if_due(p, task, now);
 	claim_of(&claim, p, task, task->woken, now);
-	if (comes_first(&claim, &f->best)) {
-		f->best = claim;
-		f->woken = task->woken;
-		verdict |= 1;
-	}
-	if (task->queued_at && task->queued_at < f->oldest_at) {
-		f->oldest_at = task->queued_at;
-		verdict |= 2;
-	}
-	return verdict;
+	if (!comes_first(&claim, &f->best))
+		return false;
+	f->best = claim;
+	f->woken = task->woken;
+	return true;
 }
 
 /*
  * Moves the best task of a queue to the CPU `here`; 0 if nobody there beats `found.best`, which the
  * caller has set. Not static: the verifier then looks at it once.
+ *
+ * The first in the list has waited longest. If that is too long, it comes first without a look at
+ * the others; but every other pick looks, so that woken tasks are not shut out by a crowd that has
+ * waited long.
  */
 __noinline int pick(u64 queue, s32 here, u64 now)
 {
-	struct task_struct *p, *best = NULL, *oldest = NULL;
 	bool pulling = queue != (u64)here, capped = false, moved = false;
+	struct task_struct *p, *best = NULL, *first = NULL;
 	struct cpu *cpu = cpu_of(here);
 	struct bpf_iter_scx_dsq it;
 	struct found *f;
@@ -68,28 +74,24 @@ __noinline int pick(u64 queue, s32 here, u64 now)
 	if (!cpu)
 		return 0;
 	f = &cpu->found;
-	f->oldest_at = ~0ULL;
 	f->scanned = 0;
 	f->woken = 0;
 	bpf_iter_scx_dsq_new(&it, queue, 0);
 	while ((p = bpf_iter_scx_dsq_next(&it))) {
-		int verdict;
-
 		if (++f->scanned > SCAN_MAX)
 			break;
 		if (pulling && !may_run_on(p, here))
 			continue;
-		verdict = look_at(p, f, now);
-		if (verdict & 1)
+		if (look_at(p, f, now))
 			best = p;
-		if (verdict & 2)
-			oldest = p;
+		if (f->scanned > 1 || pulling || !overdue(p, now))
+			continue;
+		first = p;
+		if (!cpu->capped)
+			break;
 	}
-	/* But every other pick goes to a woken task: those who have waited long must not shut them
-	 * out. */
-	if (oldest && params.max_wait_ns && !pulling && !(cpu->capped && f->woken) &&
-	    now - f->oldest_at > params.max_wait_ns) {
-		best = oldest;
+	if (first && !(cpu->capped && f->woken)) {
+		best = first;
 		capped = true;
 		COUNT(capped);
 	}

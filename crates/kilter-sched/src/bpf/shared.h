@@ -22,9 +22,10 @@ struct hrrn_params {
 	kilter_u64 generation;	     /* raised by the loader after each change */
 	kilter_u64 max_lifetime_ns;  /* start and sum are reset this often */
 	kilter_s64 latency_ns;	     /* added to a new task's start */
-	kilter_u64 wakeup_threshold; /* percent of the running task's R; 0: never preempt */
+	kilter_u64 wakeup_threshold; /* percent of the running task's R, before its slice
+				      * is over; 0: never preempt */
 	kilter_u64 max_wait_ns;	     /* a task that waited longer comes first; 0: no cap */
-	kilter_u64 slice_ns;	     /* a tick preempts no task that ran less */
+	kilter_u64 slice_ns;	     /* a task that ran less is preempted by no tick */
 };
 
 /* Fixed when the scheduler is loaded; each is 0 or 1 unless said otherwise. */

@@ -58,7 +58,6 @@ struct claim {
 /* What a look through a queue found. */
 struct found {
 	struct claim best;
-	u64 oldest_at;
 	u64 scanned;
 	u64 woken; /* the best was queued by a wake-up */
 };

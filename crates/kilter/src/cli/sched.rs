@@ -104,14 +104,15 @@ pub struct HrrnParams {
     /// How much later than its creation a new task's claim begins [default: 0]
     #[arg(long, value_name = "US", allow_negative_numbers = true)]
     pub latency_us: Option<i64>,
-    /// Percent of the running task's R that a woken task needs to preempt it; 0: never [default:
-    /// 400; of the seed: 100]
+    /// Percent of the running task's R that a woken task needs to preempt it before its slice is
+    /// over; 0: never preempt by waking [default: 200; of the seed: 100]
     #[arg(long, value_name = "PERCENT")]
     pub wakeup_threshold: Option<i64>,
     /// A task that has waited longer comes first; 0: no cap [default: 500; of the seed: 0]
     #[arg(long, value_name = "MS")]
     pub max_wait_ms: Option<i64>,
-    /// A tick preempts no task that has run for less; 0: every tick [default: 0]
+    /// No tick preempts a task that has run for less, and afterwards a woken one needs only a
+    /// higher R; 0: no slice [default: 1000; of the seed: 0]
     #[arg(long, value_name = "US")]
     pub slice_us: Option<i64>,
 }
