@@ -64,20 +64,22 @@ def shares(pids: list[int], seconds: float) -> list[float]:
     return [100 * part / sum(got) for part in got]
 
 
-def start(hog: Hog) -> int:
-    """A hog's process."""
+def start(hog: Hog, gate: int, opener: int) -> int:
+    """A hog's process, which waits for the gate's other end to be closed."""
     pid = os.fork()
     if pid == 0:
-        spin(hog)
+        os.close(opener)
+        spin(hog, gate)
     return pid
 
 
-def spin(hog: Hog) -> NoReturn:
+def spin(hog: Hog, gate: int) -> NoReturn:
     """Be a hog: work, with pauses if it is told so."""
     if hog.cpu is not None:
         os.sched_setaffinity(0, {hog.cpu})
     os.nice(hog.nice)
     os.setresuid(hog.uid, hog.uid, hog.uid)
+    os.read(gate, 1)
     while True:
         until = time.thread_time_ns() + hog.work_us * 1000
         while not hog.work_us or time.thread_time_ns() < until:
@@ -88,7 +90,10 @@ def spin(hog: Hog) -> NoReturn:
 
 def main() -> None:
     """Start them, tell, wait for the end of the input, end them."""
-    pids = [start(Hog(**hog)) for hog in json.loads(sys.argv[1])]
+    # All begin together: who starts hundreds of hogs would otherwise wait behind the first ones.
+    gate, opener = os.pipe()
+    pids = [start(Hog(**hog), gate, opener) for hog in json.loads(sys.argv[1])]
+    os.close(opener)
     print(json.dumps(pids), flush=True)
     sys.stdin.read()
     for pid in pids:

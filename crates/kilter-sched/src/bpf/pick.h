@@ -51,7 +51,6 @@ static __always_inline bool look_at(struct task_struct *p, struct found *f, u64 
 	if (!comes_first(&claim, &f->best))
 		return false;
 	f->best = claim;
-	f->woken = task->woken;
 	return true;
 }
 
@@ -60,13 +59,13 @@ static __always_inline bool look_at(struct task_struct *p, struct found *f, u64 
  * caller has set. Not static: the verifier then looks at it once.
  *
  * The first in the list has waited longest. If that is too long, it comes first without a look at
- * the others; but every other pick looks, so that woken tasks are not shut out by a crowd that has
- * waited long.
+ * the others; but every other pick goes by R, so that a crowd that has waited long does not shut out
+ * those who have had little.
  */
 __noinline int pick(u64 queue, s32 here, u64 now)
 {
 	bool pulling = queue != (u64)here, capped = false, moved = false;
-	struct task_struct *p, *best = NULL, *first = NULL;
+	struct task_struct *p, *best = NULL;
 	struct cpu *cpu = cpu_of(here);
 	struct bpf_iter_scx_dsq it;
 	struct found *f;
@@ -75,7 +74,6 @@ __noinline int pick(u64 queue, s32 here, u64 now)
 		return 0;
 	f = &cpu->found;
 	f->scanned = 0;
-	f->woken = 0;
 	bpf_iter_scx_dsq_new(&it, queue, 0);
 	while ((p = bpf_iter_scx_dsq_next(&it))) {
 		if (++f->scanned > SCAN_MAX)
@@ -84,16 +82,12 @@ __noinline int pick(u64 queue, s32 here, u64 now)
 			continue;
 		if (look_at(p, f, now))
 			best = p;
-		if (f->scanned > 1 || pulling || !overdue(p, now))
+		if (f->scanned > 1 || pulling || cpu->capped || !overdue(p, now))
 			continue;
-		first = p;
-		if (!cpu->capped)
-			break;
-	}
-	if (first && !(cpu->capped && f->woken)) {
-		best = first;
+		best = p;
 		capped = true;
 		COUNT(capped);
+		break;
 	}
 	if (best)
 		moved = scx_bpf_dsq_move(&it, best, ENUM(scx_dsq_id_flags, SCX_DSQ_LOCAL), 0);

@@ -59,7 +59,6 @@ struct claim {
 struct found {
 	struct claim best;
 	u64 scanned;
-	u64 woken; /* the best was queued by a wake-up */
 };
 
 /* Who runs on a CPU: enough to compare with, without touching the task; and what it is picking. */
