@@ -93,8 +93,8 @@ def main() -> None:
     # All begin together: who starts hundreds of hogs would otherwise wait behind the first ones.
     gate, opener = os.pipe()
     pids = [start(Hog(**hog), gate, opener) for hog in json.loads(sys.argv[1])]
-    os.close(opener)
     print(json.dumps(pids), flush=True)
+    os.close(opener)
     sys.stdin.read()
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
