@@ -78,7 +78,7 @@ class Bench:
 
 @contextmanager
 def ahead() -> Iterator[None]:
-    """Whoever measures is a real-time task: with hundreds of hogs it would get a hundredth of a CPU."""
+    """Whoever measures is a real-time task, for it would get a hundredth of a CPU otherwise."""
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     try:
         yield
