@@ -12,12 +12,17 @@ use std::io;
 
 const HARDWARE: u32 = 0;
 const SOFTWARE: u32 = 1;
+const CACHE: u32 = 3;
+
+/// `PERF_COUNT_HW_CACHE_OP_READ`, `PERF_COUNT_HW_CACHE_RESULT_MISS`; the lowest byte is the cache, 0
+/// for L1 data and 2 for the last level.
+const READ_MISS: u64 = 1 << 16;
 
 /// An event: perf's name, its type and number in linux/perf_event.h, and whether counting it in
 /// user mode alone tells anything (the scheduler's events happen in the kernel only).
 struct Event(&'static str, u32, u64, bool);
 
-const EVENTS: [Event; 8] = [
+const EVENTS: [Event; 11] = [
     Event("task-clock", SOFTWARE, 1, true),
     Event("page-faults", SOFTWARE, 2, true),
     Event("context-switches", SOFTWARE, 3, false),
@@ -25,7 +30,10 @@ const EVENTS: [Event; 8] = [
     Event("cycles", HARDWARE, 0, true),
     Event("instructions", HARDWARE, 1, true),
     Event("cache-misses", HARDWARE, 3, true),
+    Event("branches", HARDWARE, 4, true),
     Event("branch-misses", HARDWARE, 5, true),
+    Event("L1-dcache-load-misses", CACHE, READ_MISS, true),
+    Event("LLC-load-misses", CACHE, 2 | READ_MISS, true),
 ];
 
 /// Bits of `perf_event_attr`'s flag word, by their number in linux/perf_event.h.

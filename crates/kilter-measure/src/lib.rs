@@ -2,7 +2,7 @@
 //!
 //! [`run()`] spawns one [`Job`] and returns what it cost: wall clock, CPU time, memory, counters, and
 //! what the whole machine went through meanwhile. [`Metrics`] reads numbers from the command's
-//! output. [`fingerprint()`] says on what machine a number was taken. [`load`] holds the two built-in
+//! output. [`fingerprint()`] says on what machine a number was taken. [`load`] holds the built-in
 //! load generators.
 //!
 //! ```

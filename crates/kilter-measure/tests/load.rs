@@ -3,7 +3,9 @@
 mod common;
 
 use common::TestResult;
-use kilter_measure::load::{LoadError, MessagingOptions, Transport, WakeupOptions, Workers};
+use kilter_measure::load::{
+    AudioOptions, Cores, LoadError, MessagingOptions, Transport, WakeupOptions, Workers,
+};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -298,4 +300,80 @@ fn a_killed_worker_ends_the_load_with_an_error() {
     assert!(load.wait().unwrap().success());
     assert!(message.is_some_and(|text| text.contains("sender") || text.contains("receiver")));
     assert!(all_gone(&workers));
+}
+
+fn audio() -> AudioOptions {
+    AudioOptions {
+        runtime_s: 0.4,
+        warmup_s: 0.2,
+        ..AudioOptions::default()
+    }
+}
+
+#[test]
+fn voicemark_finds_voices_that_take_their_share() -> TestResult {
+    let result = std::thread::spawn(|| audio().voicemark())
+        .join()
+        .expect("no panic")?;
+    assert!(result.voices >= 1.0, "{result:?}");
+    assert!(result.load > 0.05 && result.load < 1.5, "{result:?}");
+    assert!(result.seconds >= 0.35, "{result:?}");
+    assert_eq!(result.cpus, "");
+    Ok(())
+}
+
+#[test]
+fn latencymark_ends_with_a_buffer_of_whole_bursts() -> TestResult {
+    let options = AudioOptions {
+        cores: Cores::Big,
+        ..audio()
+    };
+    // Pinning is of the calling thread, which another test may get next.
+    let result = std::thread::spawn(move || options.latencymark())
+        .join()
+        .expect("no panic")?;
+    assert!((1..=128).contains(&result.bursts), "{result:?}");
+    assert_eq!(result.latency_ms, f64::from(result.bursts) * 2.0);
+    assert!(
+        u64::from(result.bursts) <= result.underruns + 1,
+        "{result:?}"
+    );
+    assert!(!result.cpus.is_empty(), "{result:?}");
+    Ok(())
+}
+
+#[test]
+fn audio_options_out_of_range_are_refused() {
+    let refused = [
+        AudioOptions {
+            runtime_s: 0.0,
+            ..audio()
+        },
+        AudioOptions {
+            load: 1.0,
+            ..audio()
+        },
+        AudioOptions {
+            load: f64::NAN,
+            ..audio()
+        },
+        AudioOptions {
+            warmup_s: -1.0,
+            ..audio()
+        },
+        AudioOptions {
+            fifo: Some(0),
+            ..audio()
+        },
+    ];
+    for options in refused {
+        assert!(
+            matches!(options.voicemark(), Err(LoadError::Option { .. })),
+            "{options:?}"
+        );
+        assert!(
+            matches!(options.latencymark(), Err(LoadError::Option { .. })),
+            "{options:?}"
+        );
+    }
 }

@@ -1,12 +1,13 @@
 //! From words on the command line to checked values.
 
 use crate::cli::{ConsentArgs, RunArgs};
-use crate::commands::bench::installed;
+use crate::commands::bench::{installed, program_of};
 use crate::fail::Failure;
 use crate::machine::{Machine, parse_settings};
 use crate::say;
-use kilter_api::{Arm, RunOptions, Settings, Workload};
+use kilter_api::{Arm, Metric, MetricSource, RunOptions, Settings, Workload};
 use kilter_knobs::{Catalog, Consent, Planned, plan, resolve_profile};
+use kilter_measure::Counters;
 
 /// A time with a unit (`90s`, `5m`, `1h30m`, `200ms`), or plain seconds; in seconds.
 pub fn seconds(option: &str, text: &str) -> Result<f64, Failure> {
@@ -115,14 +116,38 @@ pub fn workload(machine: &Machine, name: &str) -> Result<Workload, Failure> {
     if !installed(&workload) {
         return Err(Failure::new(format!(
             "{name}: `{}` is not installed",
-            workload.command[0]
+            program_of(&workload)
         ))
         .hint(format!("sudo apt install {}", workload.package)));
     }
+    leave_out_missing_counters(&mut workload);
     if workload.needs_root {
         machine.need_root(&format!("the workload {name}"))?;
     }
     Ok(workload)
+}
+
+/// Leaves out the metrics of counters that this machine does not have; virtual machines have few.
+fn leave_out_missing_counters(workload: &mut Workload) {
+    let counter = |metric: &Metric| match &metric.source {
+        MetricSource::Record { field } => field.strip_prefix("counters.").map(str::to_owned),
+        _ => None,
+    };
+    if !workload
+        .metrics
+        .iter()
+        .any(|metric| counter(metric).is_some())
+    {
+        return;
+    }
+    let counters = Counters::open();
+    let here: Vec<&str> = counters
+        .names()
+        .map(|name| name.trim_end_matches(":u"))
+        .collect();
+    workload
+        .metrics
+        .retain(|metric| counter(metric).is_none_or(|name| here.contains(&name.as_str())));
 }
 
 fn cpus() -> usize {

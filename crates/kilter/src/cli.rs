@@ -3,6 +3,7 @@
 mod groups;
 mod hold;
 mod lab;
+mod load;
 mod sched;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -10,6 +11,7 @@ pub use groups::*;
 pub use hold::*;
 use kilter_api::Risk;
 pub use lab::*;
+pub use load::*;
 pub use sched::*;
 use std::path::PathBuf;
 
@@ -436,64 +438,4 @@ pub struct Diff {
     pub profile: String,
     /// Another profile to compare it with, instead of the machine
     pub other: Option<String>,
-}
-
-/// `kilter load`.
-#[derive(Debug, Subcommand)]
-pub enum Load {
-    /// Groups of senders and receivers over pipes or sockets (hackbench's pattern)
-    Messaging(Messaging),
-    /// Message threads wake workers (schbench's pattern)
-    Wakeup(Wakeup),
-}
-/// `kilter load messaging`.
-#[derive(Debug, Args)]
-pub struct Messaging {
-    /// Groups
-    #[arg(short, long, default_value_t = 10)]
-    pub groups: u32,
-    /// Senders, and as many receivers, in a group
-    #[arg(short, long, default_value_t = 20)]
-    pub pairs: u32,
-    /// Messages from each sender to each receiver of its group
-    #[arg(short, long, default_value_t = 100)]
-    pub loops: u32,
-    /// Bytes of a message
-    #[arg(short, long, default_value_t = 100)]
-    pub size: u32,
-    /// Pipes instead of socket pairs
-    #[arg(long)]
-    pub pipe: bool,
-    /// Threads instead of processes
-    #[arg(long)]
-    pub threads: bool,
-}
-
-/// `kilter load wakeup`.
-#[derive(Debug, Args)]
-pub struct Wakeup {
-    /// Message threads
-    #[arg(short, long, default_value_t = 1)]
-    pub message_threads: u32,
-    /// Workers of a message thread; by default as many as there are CPUs
-    #[arg(short, long)]
-    pub workers: Option<u32>,
-    /// Seconds of measurement
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 10.0)]
-    pub runtime: f64,
-    /// Seconds before it that do not count
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    pub warmup: f64,
-    /// Microseconds that a request sleeps first
-    #[arg(long, value_name = "MICROSECONDS", default_value_t = 100)]
-    pub sleep: u32,
-    /// Matrix multiplications in a request
-    #[arg(long, default_value_t = 5)]
-    pub operations: u32,
-    /// KiB that the matrices of a worker take
-    #[arg(long, value_name = "KIB", default_value_t = 256)]
-    pub cache: u32,
-    /// Do not multiply under a lock per CPU
-    #[arg(long)]
-    pub no_locking: bool,
 }

@@ -1,10 +1,12 @@
 #!/system/bin/sh
 # The settings of KTweak's script, as facts: the same files, values and choices, in words of our own.
 # Its place in the tests: what kilter reads out of such a script, and what its profile must equal.
+# TOLD names a file that is to hold the names of the files it set.
 
 set_file()
 {
 	[ -f "$1" ] || return 1
+	[ -z "$TOLD" ] || echo "$1" >> "$TOLD"
 	chmod +w "$1" 2> /dev/null
 	echo "$2" > "$1" 2> /dev/null || echo "could not set $1" >&2
 }

@@ -3,16 +3,22 @@
 //! [`MessagingOptions`] does what hackbench does: many senders write short messages to many
 //! receivers, and the time until all have arrived tells how well the scheduler spreads and switches
 //! tasks. [`WakeupOptions`] does what schbench does: message threads wake workers, and the tails of
-//! the wake-up and request latencies tell how long a runnable task waits.
+//! the wake-up and request latencies tell how long a runnable task waits. [`AudioOptions`] does what
+//! SynthMark does: a synthesizer is rendered against the deadlines of audio hardware.
 //!
-//! Both are programs rather than library calls: they are made to be the only thing that their
+//! They are programs rather than library calls: they are made to be the only thing that their
 //! process does (`kilter load …`). Whatever they start ends with them, also when they are killed.
 
+mod audio;
+mod cores;
 mod histogram;
 mod messaging;
+mod synth;
 mod wakeup;
 mod workers;
 
+pub use audio::{AudioOptions, LatencymarkResult, VoicemarkResult};
+pub use cores::Cores;
 pub use histogram::{Histogram, Percentiles};
 pub use messaging::{MessagingOptions, MessagingResult, Transport, Workers};
 pub use wakeup::{WakeupOptions, WakeupResult};

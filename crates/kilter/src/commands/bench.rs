@@ -60,11 +60,26 @@ fn list(machine: &Machine) -> Outcome {
     Ok(0)
 }
 
+/// The program that has to be there: of a command beside a built-in load, the command's.
+pub fn program_of(workload: &Workload) -> &str {
+    let words = &workload.command;
+    let beside = words.get(1..3).is_some_and(|two| two == ["load", "beside"]);
+    let at = match beside {
+        true => words
+            .iter()
+            .position(|word| word == "--")
+            .map_or(0, |at| at + 1),
+        false => 0,
+    };
+    words.get(at).map_or("", String::as_str)
+}
+
 /// Whether the workload's program is on the path.
 pub fn installed(workload: &Workload) -> bool {
-    let Some(program) = workload.command.first() else {
+    let program = program_of(workload);
+    if program.is_empty() {
         return false;
-    };
+    }
     if program == "kilter" || program.contains('/') {
         return true;
     }
