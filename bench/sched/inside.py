@@ -111,7 +111,7 @@ def changed(bench: Bench) -> Found:
 
 def crowd(bench: Bench, wanted: list[Hog], seconds: float) -> Found:
     """The longest wait of anybody, and whether all ran."""
-    with bench.hrrn(), hogs(wanted) as pids, ahead():
+    with hogs(wanted) as pids, ahead(), bench.hrrn():
         time.sleep(3)
         before = bench.counters()
         parts = shares(pids, seconds)

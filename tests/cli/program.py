@@ -21,7 +21,7 @@ SLOW = "KILTER_SLOW" in os.environ
 GUEST = os.environ.get("KILTER_GUEST_KIND", "")
 """The kind of kernel that a guest runs; empty on a machine of one's own."""
 
-TIMEOUT_S = 240.0 if SLOW else 120.0
+TIMEOUT_S = 480.0 if SLOW else 120.0
 """No single command of these tests takes a hundredth of it on an idle machine."""
 
 

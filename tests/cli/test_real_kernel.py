@@ -312,7 +312,7 @@ def test_a_whole_tune_of_all_knobs(
 ) -> None:
     before = real.settings()
     page = tmp_path / "report.html"
-    budget = "4m" if SLOW else "10s"
+    budget = "3m" if SLOW else "10s"
     words = ["tune", "--budget", budget, "--report", page, "--", *MESSAGING]
     done = real("--json", *words, prefix=own_state)
     assert done.returncode == 0, done
