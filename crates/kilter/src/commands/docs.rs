@@ -64,7 +64,7 @@ pub fn pages(catalog: &Catalog, profiles: &[Profile]) -> BTreeMap<String, String
 
 const GENERATED: &str = "Made from `catalog/knobs` by `kilter docs docs/knobs`. `kilter knobs show NAME` tells the same of this machine's kernel, with its value now and the evidence.";
 
-fn family(name: &str) -> &str {
+pub(super) fn family(name: &str) -> &str {
     match name.split('.').next().unwrap_or(name) {
         "zswap" => "zram",
         first => first,
@@ -126,7 +126,7 @@ fn entry(text: &mut String, spec: &KnobSpec, profiles: &[Profile]) {
 }
 
 /// The text with what Markdown would take for markup escaped.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '<' | '>' | '*' | '|' | '_' | '`') {

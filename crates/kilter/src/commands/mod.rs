@@ -5,6 +5,8 @@ pub mod audit;
 pub mod bench;
 pub mod compare;
 pub mod docs;
+#[cfg(test)]
+mod docs_ktweak;
 pub mod doctor;
 pub mod evidence;
 mod evidence_import;
