@@ -27,7 +27,7 @@ $$(if [ -e /usr/include/gelf.h ] && [ -e /usr/include/zlib.h ] && ls /usr/lib*/l
 	else echo "warning: kilter is built without the HRRN scheduler: libelf or zlib for development is missing ($(SCHED_PACKAGES))" >&2; fi)
 endef
 
-.PHONY: help build demo test test-rust test-python test-vm bench bench-sched bench-article clean need-root
+.PHONY: help build demo fuzz test test-rust test-python test-vm bench bench-sched bench-article clean need-root
 .PHONY: packages-build packages-demo packages-test packages-vm packages-bench packages-sched install-sched
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo "make build         build kilter into $(VENV)"
 	@echo "make bench-sched   measure the HRRN scheduler against its bars in a booted kernel"
 	@echo "make bench-article an article's search of CFS's parameters and kilter's, in a booted kernel"
+	@echo "make fuzz          ten minutes of mutated profiles, catalogs, TuneD files and journals"
 	@echo "make clean         remove what was built"
 
 # Installs what is missing, and says so; asks apt for nothing otherwise.
@@ -96,6 +97,9 @@ test-rust: | packages-sched
 	cargo fmt --check
 	cargo clippy --locked --workspace --all-targets --quiet $(call features,kilter/sched) -- -D warnings
 	$(SIGNALS) cargo test --locked --workspace --quiet $(call features,kilter/sched)
+
+fuzz:
+	KILTER_FUZZ_SECONDS=600 KILTER_FUZZ_SEED=$$(date +%s) cargo test --locked --release -p kilter-knobs --test fuzz -- --nocapture
 
 test-python: $(VENV)/.kilter
 	$(BIN)/ruff check lab bench tests
