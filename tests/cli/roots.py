@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from .machines import MACHINES, file_of
 from .program import Done, kilter
@@ -127,3 +129,25 @@ class RealKernel(Root):
             if not knob["virtual_device"]
         ]
         return found[0] if found else ""
+
+
+PATIENCE_S = 60.0
+"""How long the machine may be in use before a test gives up."""
+
+
+def undisturbed(machine: RealKernel) -> Iterator[RealKernel]:
+    """Waits until nothing is in force, and compares all settings at the end."""
+
+    def is_free() -> bool:
+        status = machine.json("status")
+        return not status["layers"] and "experiment" not in status
+
+    until = time.monotonic() + PATIENCE_S
+    while not is_free():
+        if time.monotonic() > until:
+            pytest.skip("a profile or an experiment is in force on this machine")
+        time.sleep(0.2)
+    before = machine.states()
+    yield machine
+    assert machine.json("status")["layers"] == []
+    assert machine.states() == before

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 
 from .program import finish, started, wait_until
-from .roots import RealKernel, Root
+from .roots import RealKernel, Root, undisturbed
 from .schemas import check
 
 WANTED = {"vm.swappiness": "10", "vm.stat_interval": "7"}
@@ -250,22 +249,6 @@ def real() -> Iterator[RealKernel]:
     with (Path(tempfile.gettempdir()) / "kilter-real-kernel.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield from undisturbed(RealKernel())
-
-
-def undisturbed(machine: RealKernel) -> Iterator[RealKernel]:
-    def is_free() -> bool:
-        status = machine.json("status")
-        return not status["layers"] and "experiment" not in status
-
-    until = time.monotonic() + 60
-    while not is_free():
-        if time.monotonic() > until:
-            pytest.skip("a profile or an experiment is in force on this machine")
-        time.sleep(0.2)
-    before = machine.states()
-    yield machine
-    assert machine.json("status")["layers"] == []
-    assert machine.states() == before
 
 
 @contextmanager

@@ -98,6 +98,61 @@ def test_the_profile_sets_every_file_that_the_script_sets(tmp_path: Path, machin
         assert settings["ktweak-script"][file] == settings["mine"][file], file
 
 
+GOLDEN = Path(__file__).parents[1] / "vm" / "golden"
+
+
+def as_reported(path: Path, kind: str) -> Root:
+    """A root with the files that a kernel in a guest has told of, and the words that they offer."""
+    root = Root(path, "bare")
+    reported: dict[str, str] = json.loads((GOLDEN / f"{kind}.json").read_text())
+    features: dict[str, list[str]] = {}
+    for knob, told in reported.items():
+        if not told.startswith("/") or "(read-only)" in told:
+            continue
+        file, *words = told.removeprefix("/").replace("<dev>", "vda").split()
+        if "<" in file:
+            continue
+        if knob.startswith("sched.features."):
+            features.setdefault(file, []).append("NO_" + knob.rpartition(".")[2])
+        else:
+            root.put(file, f"[{words[0]}] {' '.join(words[1:])}" if words else "1")
+    for file, names in features.items():
+        root.put(file, " ".join(names))
+    for name in ("tcp_ecn", "tcp_fastopen", "tcp_syncookies"):
+        root.put(f"proc/sys/net/ipv4/{name}", "1")
+    return root
+
+
+@pytest.mark.parametrize("kind", ["sysctl", "cfs", "eevdf", "scx", "scx-defective"])
+def test_on_kernels_as_they_are_the_profile_sets_what_the_script_sets(
+    tmp_path: Path, kind: str
+) -> None:
+    settings, written = {}, set()
+    for name in ("mine", "ktweak-script"):
+        (tmp_path / name).mkdir()
+        root = as_reported(tmp_path / name, kind)
+        before = root.settings()
+        found = root.json("import", "script", SCRIPTS / "phone-tweaks.sh", "--name", "mine")
+        assert found["left_out"] == [], "a file that the script set is no knob"
+        plan = root.json("apply", name, "--allow", "security,durability")
+        if name == "mine":
+            assert plan["skipped"] == []
+            written = {change["path"].removeprefix("/") for change in plan["changes"]}
+        assert all(skipped["because"]["detail"] for skipped in plan["skipped"])
+        settings[name] = root.settings()
+        if name == "ktweak-script":
+            assert root("revert", name).returncode == 0
+            after = root.settings()
+            # A plain file shows the word that was written, not the choice in brackets.
+            plain = {file for file in before if "[" not in before[file]}
+            features = {file for file in plain if file.endswith("features")}
+            for file in plain - features:
+                assert after[file] == before[file], file
+    assert len(written) > 15
+    for file in written:
+        assert settings["ktweak-script"][file] == settings["mine"][file], file
+
+
 def test_every_way_of_writing_is_seen_in_its_order(root: Root, tmp_path: Path) -> None:
     file = script(
         tmp_path,

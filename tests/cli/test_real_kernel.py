@@ -18,11 +18,9 @@ import pytest
 from . import faults, kills
 from .kills import Machine, Tunes
 from .program import BINARY, GUEST, SLOW, argv, finish, started, wait_until
-from .roots import RealKernel
+from .roots import RealKernel, undisturbed
 
 pytestmark = pytest.mark.real_kernel
-
-PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -32,24 +30,6 @@ def real() -> Iterator[RealKernel]:
     with (Path(tempfile.gettempdir()) / "kilter-real-kernel.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield from undisturbed(RealKernel())
-
-
-def undisturbed(machine: RealKernel) -> Iterator[RealKernel]:
-    """Waits until nothing is in force, and compares all settings at the end."""
-
-    def is_free() -> bool:
-        status = machine.json("status")
-        return not status["layers"] and "experiment" not in status
-
-    until = time.monotonic() + PATIENCE_S
-    while not is_free():
-        if time.monotonic() > until:
-            pytest.skip("a profile or an experiment is in force on this machine")
-        time.sleep(0.2)
-    before = machine.states()
-    yield machine
-    assert machine.json("status")["layers"] == []
-    assert machine.states() == before
 
 
 # Plain ones, both kinds of the dirty pairs, a switch of words that recomputes min_free_kbytes, and
