@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -204,6 +205,13 @@ def test_what_is_no_knob_is_told_with_its_value(root: Root, tmp_path: Path) -> N
 @contextmanager
 def machine_unchanged(tmp_path: Path) -> Iterator[None]:
     """Nothing outside the sandbox changes: settings, mounts, processes, files, the network."""
+    with (Path(tempfile.gettempdir()) / "kilter-real-kernel.lock").open("w") as lock:
+        # Tests that change the real kernel's settings wait meanwhile.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield from unchanged(tmp_path)
+
+
+def unchanged(tmp_path: Path) -> Iterator[None]:
     canary = tmp_path / "canary"
     canary.write_text("alive\n")
     bystander = subprocess.Popen(["sleep", "300"])
