@@ -106,7 +106,7 @@ pub trait Files {
 #[derive(Debug)]
 pub struct Kernel {
     root: PathBuf,
-    trees: [OnceLock<Option<OwnedFd>>; 4],
+    trees: [OnceLock<Option<OwnedFd>>; 6],
 }
 
 impl Kernel {
@@ -163,10 +163,10 @@ impl Kernel {
             .is_none_or(|stat| stat.st_mode & 0o222 == 0)
     }
 
-    /// Whether a scheduler's process keeps this parameter. Files that a killed one left are not
-    /// taken for settings: nothing reads them any more.
-    fn is_kept(&self, scheduler: &str) -> bool {
-        let lock = self.below("/run/kilter/sched").join(scheduler).join("lock");
+    /// Whether a mechanism's process keeps this directory. Files that a killed one left are not taken
+    /// for settings: nothing reads them any more.
+    fn is_kept(&self, mechanism: &str) -> bool {
+        let lock = self.below(mechanism).join("lock");
         let held = |file: File| flock(&file, FlockOperation::NonBlockingLockShared).is_err();
         File::open(lock).is_ok_and(held)
     }
@@ -176,6 +176,8 @@ impl Kernel {
             "/proc/sys" => &self.trees[0],
             "/sys" => &self.trees[1],
             crate::path::STUNE => &self.trees[3],
+            crate::path::RECLAIM => &self.trees[4],
+            crate::path::SCHEDULERS => &self.trees[5],
             _ => &self.trees[2],
         };
         slot.get_or_init(|| {
@@ -187,7 +189,7 @@ impl Kernel {
 
     fn open(&self, path: &KernelPath, flags: OFlags) -> Result<File, FileError> {
         let (tree, rest) = path.split();
-        if path.scheduler().is_some_and(|name| !self.is_kept(name)) {
+        if path.mechanism().is_some_and(|dir| !self.is_kept(dir)) {
             return Err(self.error(path, Errno::NOENT, false));
         }
         let Some(dir) = self.tree(tree) else {
@@ -266,9 +268,9 @@ impl Files for Kernel {
             return holder::write(self, path, text);
         }
         let mut file = self.open(path, OFlags::WRONLY)?;
-        let is_plain = self.root != Path::new("/") || path.scheduler().is_some();
+        let is_plain = self.root != Path::new("/") || path.mechanism().is_some();
         match file.write(text.as_bytes()) {
-            // A plain file (of another root, or a scheduler's parameter) may have held a longer text. Cut afterwards and not
+            // A plain file (of another root, or a mechanism's parameter) may have held a longer text. Cut afterwards and not
             // before, so that it is never empty, not even for a kilter that is killed in between.
             Ok(count) if count == text.len() && is_plain => file
                 .set_len(text.len() as u64)

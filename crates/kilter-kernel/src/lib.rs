@@ -8,8 +8,10 @@
 //! Limits: nothing here knows what a knob means. Ranges, couplings and reasons come from the
 //! catalog, compiled into the transaction by the caller.
 
+mod advise;
 mod again;
 mod cgroup;
+mod control;
 mod guardian;
 mod holder;
 mod journal;
@@ -17,6 +19,7 @@ mod kernel;
 mod layer;
 mod memory;
 mod moving;
+mod parameters;
 mod path;
 mod process;
 mod realtime;
@@ -28,8 +31,10 @@ mod undo;
 mod users;
 mod value;
 
+pub use advise::{Advice, Pages, RANGES_AT_MOST, advise, scan_pages};
 pub use again::Again;
 pub use cgroup::{CgroupVersion, CpuTree, CpuTreeError, Door, HeldTree, Move, PREFIX};
+pub use control::{Changes, Control};
 pub use guardian::Guardian;
 pub use holder::{say_ready, wait_for_go};
 pub use journal::Entry;
@@ -37,6 +42,7 @@ pub use kernel::{FileError, Files, Kernel, Refusal};
 pub use layer::{Begun, LayerError, Step, Transaction, Written};
 pub use memory::forget_code;
 pub use moving::MoveError;
+pub use parameters::{Parameter, ParameterError, Parameters};
 pub use path::{KernelPath, PathError};
 pub use process::{boot_id, is_alive, is_root, this_process};
 pub use realtime::Realtime;

@@ -3,14 +3,24 @@
 use std::fmt;
 
 /// Trees whose files may be opened, writing included. A path lies in exactly one of them.
-const TREES: [&str; 5] = ["/proc/sys", "/sys", crate::holder::TREE, SCHEDULERS, STUNE];
+const TREES: [&str; 6] = [
+    "/proc/sys",
+    "/sys",
+    crate::holder::TREE,
+    SCHEDULERS,
+    RECLAIM,
+    STUNE,
+];
 
 /// Where Android kernels up to 4.19 mount their schedtune cgroups.
 pub(crate) const STUNE: &str = "/dev/stune";
 
 /// Where a running scheduler of kilter keeps its parameters: one directory a scheduler, one file a
-/// parameter. The one listed exception to kernel files.
-const SCHEDULERS: &str = "/run/kilter/sched";
+/// parameter. This and the next are the listed exceptions to kernel files.
+pub(crate) const SCHEDULERS: &str = "/run/kilter/sched";
+
+/// Where the running daemon of reclaim keeps its parameters, one file each.
+pub(crate) const RECLAIM: &str = "/run/kilter/reclaim";
 
 /// A checked path of a kernel file, as the kernel names it (without the injected root).
 #[derive(
@@ -40,7 +50,9 @@ impl KernelPath {
         {
             Some("each part must be a plain name")
         } else if tree_of(&path).is_none() {
-            Some("it must lie below /proc/sys, /sys, /dev/stune or /run/kilter/sched")
+            Some(
+                "it must lie below /proc/sys, /sys, /dev/stune, /run/kilter/sched or /run/kilter/reclaim",
+            )
         } else {
             None
         };
@@ -61,10 +73,18 @@ impl KernelPath {
         (tree, &self.0[tree.len() + 1..])
     }
 
-    /// Whether the file is a parameter of a scheduler that kilter runs, and which one's.
-    pub fn scheduler(&self) -> Option<&str> {
-        let rest = self.0.strip_prefix(SCHEDULERS)?.strip_prefix('/')?;
-        Some(rest.split('/').next().unwrap_or(rest))
+    /// The directory of the mechanism of kilter's whose parameter the file is; none for files of the
+    /// kernel's.
+    pub fn mechanism(&self) -> Option<&str> {
+        let below = |tree: &str| {
+            let rest = self.0.strip_prefix(tree)?;
+            rest.starts_with('/').then_some(rest)
+        };
+        if below(RECLAIM).is_some() {
+            return Some(RECLAIM);
+        }
+        let name = below(SCHEDULERS)?[1..].split('/').next()?;
+        Some(&self.0[..SCHEDULERS.len() + 1 + name.len()])
     }
 
     /// Whether the file belongs to debugfs.
@@ -115,8 +135,10 @@ mod tests {
         }
         let path = |text| KernelPath::new(text).unwrap();
         let of = path("/run/kilter/sched/hrrn/latency_us");
-        assert_eq!(of.scheduler(), Some("hrrn"));
-        assert_eq!(path("/proc/sys/vm/swappiness").scheduler(), None);
+        assert_eq!(of.mechanism(), Some("/run/kilter/sched/hrrn"));
+        let of = path("/run/kilter/reclaim/idle_s");
+        assert_eq!(of.mechanism(), Some("/run/kilter/reclaim"));
+        assert_eq!(path("/proc/sys/vm/swappiness").mechanism(), None);
         for bad in [
             "",
             "/",
@@ -128,6 +150,8 @@ mod tests {
             "/proc/1/mem",
             "/run/kilter/layers/00000001",
             "/run/kilter/sched",
+            "/run/kilter/reclaim",
+            "/run/kilter/reclaimed/x",
             "/dev/stune",
             "/dev/mem",
             "/dev/stune/../mem",

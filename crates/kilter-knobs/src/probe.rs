@@ -1,9 +1,7 @@
 //! What this kernel has of the catalog. Paths are tried, versions never compared.
 
 use crate::catalog::{Catalog, fill, instance_of};
-use kilter_api::{
-    Format, Knob, KnobSpec, KnobState, PathSpec, Unavailable, UnavailableReason, ValueKind,
-};
+use kilter_api::{Format, Knob, KnobSpec, KnobState, Unavailable, UnavailableReason, ValueKind};
 use kilter_kernel::{FileError, Files, Kernel, KernelPath, Refusal, parse_value, words};
 
 /// The path of a knob that is here.
@@ -120,20 +118,27 @@ fn why(spec: &KnobSpec, problems: &[FileError]) -> Unavailable {
         );
     };
     let reason = reason(told.refusal);
-    let scheduler = |place: &PathSpec| {
+    let mechanism = spec.paths.iter().find_map(|place| {
         let path = KernelPath::new(place.file.as_str()).ok()?;
-        path.scheduler().map(str::to_owned)
-    };
-    let detail = match reason {
-        UnavailableReason::Absent if spec.paths.iter().any(|place| scheduler(place).is_some()) => {
-            let name = spec.paths.first().and_then(scheduler).unwrap_or_default();
-            format!("no scheduler of kilter is running (`kilter sched run {name}` starts it)")
-        }
-        UnavailableReason::Absent => return lacking(spec),
-        UnavailableReason::NotMounted => "debugfs is not mounted".to_owned(),
+        path.mechanism().map(str::to_owned)
+    });
+    let detail = match (reason, mechanism) {
+        (UnavailableReason::Absent, Some(dir)) => not_running(&dir),
+        (UnavailableReason::Absent, None) => return lacking(spec),
+        (UnavailableReason::NotMounted, _) => "debugfs is not mounted".to_owned(),
         _ => told.to_string(),
     };
     unavailable(reason, detail)
+}
+
+/// A parameter of a mechanism that does not run.
+fn not_running(dir: &str) -> String {
+    match dir.strip_prefix("/run/kilter/sched/") {
+        Some(name) => {
+            format!("no scheduler of kilter is running (`kilter sched run {name}` starts it)")
+        }
+        None => "`kilter reclaim run` is not running".to_owned(),
+    }
 }
 
 fn lacking(spec: &KnobSpec) -> Unavailable {

@@ -8,7 +8,6 @@
 //! [`Scheduler::start`] only says so.
 
 pub mod arithmetic;
-mod control;
 mod ended;
 #[cfg_attr(not(scheduler), allow(dead_code))]
 mod layout;
@@ -25,10 +24,9 @@ mod topology;
 #[cfg(not(scheduler))]
 mod unbuilt;
 
-pub use control::{Changes, Control};
 pub use ended::{Ended, How};
 pub use options::{Compare, Fault, Options};
-pub use params::{PARAMETERS, ParamError, Parameter, Params};
+pub use params::PARAMETERS;
 pub use refusal::Refusal;
 #[cfg(scheduler)]
 pub use scheduler::{Scheduler, StartError};

@@ -1,7 +1,8 @@
 //! How the scheduler is started: the policy and its departures from the seed.
 
 use crate::layout;
-use crate::params::Params;
+use crate::params;
+use kilter_kernel::Parameters;
 
 /// How two response ratios are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct Options {
     /// For tests: what it does wrong, so that the kernel ends it.
     pub fault: Option<Fault>,
     /// The first values of the parameters.
-    pub params: Params,
+    pub params: Parameters,
 }
 
 impl Default for Options {
@@ -55,7 +56,7 @@ impl Default for Options {
             per_uid: false,
             timeout_ms: 10_000,
             fault: None,
-            params: Params::default(),
+            params: params::defaults(),
         }
     }
 }
@@ -68,7 +69,7 @@ impl Options {
             classes: false,
             kthreads: false,
             spread: false,
-            params: Params::seed(),
+            params: params::seed(),
             ..Options::default()
         }
     }

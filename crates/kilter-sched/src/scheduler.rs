@@ -3,11 +3,11 @@
 use crate::ended::{self, Ended};
 use crate::layout::{self, BUCKETS, MAX_CPUS};
 use crate::options::Options;
-use crate::params::Params;
 use crate::refusal::Refusal;
 use crate::stats::Stats;
 use crate::support::Kernel;
 use crate::topology;
+use kilter_kernel::Parameters;
 use libbpf_rs::{
     AsRawLibbpf, Link, MapCore, MapFlags, MapMut, Object, ObjectBuilder, OpenObject, PrintLevel,
 };
@@ -102,13 +102,13 @@ impl Scheduler {
 
     /// Changes the parameters. Every CPU takes them up at its next tick or pick; returns the
     /// number that [`Stats::generation`] shows from then on.
-    pub fn set_params(&mut self, params: &Params) -> u64 {
+    pub fn set_params(&mut self, params: &Parameters) -> u64 {
         self.generation += 1;
         let pointer = self.memory::<layout::Params>(".data.params");
         // SAFETY: the map is mapped writable for as long as the object lives, and has this layout.
         // The kernel reads single fields, each of which is written in one piece.
         unsafe {
-            pointer.write_volatile(params.layout(self.generation - 1));
+            pointer.write_volatile(crate::params::layout(params, self.generation - 1));
             std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
             (&raw mut (*pointer).generation).write_volatile(self.generation);
         }
@@ -213,7 +213,10 @@ fn configure(open: &mut OpenObject, options: &Options, kernel: &Kernel) -> Resul
         .collect();
     for (name, bytes) in [
         (".rodata.config", layout::bytes(&options.layout(cpus))),
-        (".data.params", layout::bytes(&options.params.layout(0))),
+        (
+            ".data.params",
+            layout::bytes(&crate::params::layout(&options.params, 0)),
+        ),
         (".rodata.caches", caches.as_slice()),
         ("hrrn", layout::bytes(&ops)),
     ] {

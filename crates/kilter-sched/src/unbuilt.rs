@@ -2,9 +2,9 @@
 
 use crate::ended::Ended;
 use crate::options::Options;
-use crate::params::Params;
 use crate::refusal::Refusal;
 use crate::stats::Stats;
+use kilter_kernel::Parameters;
 use std::convert::Infallible;
 
 /// Why the scheduler could not be started.
@@ -28,7 +28,7 @@ impl Scheduler {
     }
 
     /// Never called.
-    pub fn set_params(&mut self, _: &Params) -> u64 {
+    pub fn set_params(&mut self, _: &Parameters) -> u64 {
         match self.0 {}
     }
 

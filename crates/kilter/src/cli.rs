@@ -4,6 +4,7 @@ mod groups;
 mod hold;
 mod lab;
 mod load;
+mod reclaim;
 mod sched;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -12,6 +13,7 @@ pub use hold::*;
 use kilter_api::Risk;
 pub use lab::*;
 pub use load::*;
+pub use reclaim::*;
 pub use sched::*;
 use std::path::PathBuf;
 
@@ -96,6 +98,9 @@ pub enum Command {
         /// Its value
         value: String,
     },
+    /// Make apps in the background give memory up before anything has to be killed
+    #[command(subcommand)]
+    Reclaim(Reclaim),
     /// Run the HRRN scheduler (sched_ext), watch it, change it
     #[command(subcommand)]
     Sched(Sched),

@@ -109,6 +109,7 @@ fn dispatch(cli: &Cli) -> Outcome {
         Command::Groups(command) => commands::groups::run(&machine, command),
         Command::Hold(args) => commands::hold::run(&machine, args),
         Command::Holder { knob, value } => commands::holder::run(&machine, knob, value),
+        Command::Reclaim(command) => commands::reclaim::run(&machine, command),
         Command::Sched(command) => commands::sched::run(&machine, command),
         Command::Load(command) => commands::load::run(command),
         Command::Completions { shell } => commands::generate::completions(*shell),

@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::machine::Machine;
 
 /// What the families are called on the index, by the first word of a knob's name.
-const FAMILIES: [(&str, &str); 21] = [
+const FAMILIES: [(&str, &str); 22] = [
     ("block", "Block queues and I/O schedulers"),
     ("cgroup", "Groups of processes"),
     ("cpu_boost", "Touch boost of phones"),
@@ -24,6 +24,7 @@ const FAMILIES: [(&str, &str); 21] = [
     ("mglru", "Multi-generational LRU"),
     ("net", "Network"),
     ("pm_qos", "Latency requests"),
+    ("reclaim", "Proactive reclaim of kilter"),
     ("sched", "Scheduler"),
     ("schedtune", "schedtune of phones"),
     ("swap", "Swap"),

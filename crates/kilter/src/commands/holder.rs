@@ -1,7 +1,7 @@
 //! `kilter holder`: the process behind a knob whose value is a process. Started by kilter when such a
 //! knob is set, and ended when it is put back.
 
-use crate::commands::{groups, sched};
+use crate::commands::{groups, reclaim, sched};
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
 use std::io::Write;
@@ -17,6 +17,7 @@ pub fn run(machine: &Machine, knob: &str, value: &str) -> Outcome {
     kilter_kernel::wait_for_go()?;
     match (knob, value) {
         (groups::KNOB, "1") => groups::hold(machine),
+        (reclaim::KNOB, value) => reclaim::hold(machine, value),
         (sched::KNOB, value) => sched::hold(machine, value),
         (LATENCY, value) => latency(value),
         _ => Err(Failure::new(format!("no process can hold {knob}={value}"))),

@@ -3,11 +3,12 @@
 use crate::cli::{CompareBy, FaultOf, Hrrn, Policy};
 use crate::say;
 use kilter_api::{SchedCounters, SchedRun};
-use kilter_sched::{Compare, Fault, Histogram, Options, ParamError, Params, Stats};
+use kilter_kernel::{ParameterError, Parameters};
+use kilter_sched::{Compare, Fault, Histogram, Options, Stats};
 use std::collections::BTreeMap;
 
 /// What the flags ask for.
-pub fn options(hrrn: &Hrrn) -> Result<Options, ParamError> {
+pub fn options(hrrn: &Hrrn) -> Result<Options, ParameterError> {
     let mut options = match hrrn.policy {
         Policy::Seed => Options::seed(),
         Policy::Kilter => Options::default(),
@@ -59,7 +60,7 @@ pub fn named(options: &Options) -> BTreeMap<String, String> {
 }
 
 /// Parameters by name.
-pub fn params(params: &Params) -> BTreeMap<String, i64> {
+pub fn params(params: &Parameters) -> BTreeMap<String, i64> {
     params
         .iter()
         .map(|(parameter, value)| (parameter.name.to_owned(), value))

@@ -3,16 +3,17 @@
 use super::report;
 use super::{DIR, SOCKET};
 use crate::cli::{Hrrn, Policy};
+use crate::commands::socket;
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
 use crate::say;
 use kilter_api::SchedRun;
+use kilter_kernel::Control;
 use kilter_measure::Signals;
-use kilter_sched::{Control, Ended, How, Options, Refusal, Scheduler, StartError, Stats};
+use kilter_sched::{Ended, How, Options, Refusal, Scheduler, StartError, Stats};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
@@ -152,11 +153,8 @@ impl Running {
         let dir = machine.kernel.below(DIR);
         let control = Control::create(&dir, &options.params)
             .map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
-        let socket = dir.join(SOCKET);
-        let _ = std::fs::remove_file(&socket);
-        let listener = UnixListener::bind(&socket)?;
-        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
-        listener.set_nonblocking(true)?;
+        let path = dir.join(SOCKET);
+        let listener = socket::listen(&path)?;
         let mut named = report::named(options);
         let policy = match hrrn.policy {
             Policy::Seed => "seed",
@@ -176,7 +174,7 @@ impl Running {
             scheduler,
             control,
             listener,
-            socket,
+            socket: path,
             state,
             changed: None,
         })
@@ -264,13 +262,7 @@ impl Running {
     }
 
     fn answer(&self) {
-        while let Ok((mut client, _)) = self.listener.accept() {
-            // Who does not read must not hold up the scheduler's keeper.
-            let _ = client.set_write_timeout(Some(LOOK));
-            if let Ok(text) = serde_json::to_vec(&self.now()) {
-                let _ = client.write_all(&text);
-            }
-        }
+        socket::answer(&self.listener, || self.now());
     }
 
     /// Gives the machine back.

@@ -1,13 +1,12 @@
 //! `kilter sched status`, `set`, and the monitor.
 
 use super::{SOCKET, dir, not_running, report};
+use crate::commands::socket;
 use crate::fail::{Failure, Outcome};
 use crate::machine::{Machine, parse_settings};
 use crate::say;
 use kilter_api::{SchedRun, SchedStatus};
-use kilter_sched::Params;
-use std::io::{self, Read};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::time::{Duration, Instant};
 
 /// Where the kernel shows its extensible scheduler.
@@ -49,36 +48,13 @@ fn loaded(machine: &Machine) -> Option<String> {
 
 /// The state of the running scheduler; none if none of ours runs.
 pub fn ask(machine: &Machine) -> Result<Option<SchedRun>, Failure> {
-    let socket = dir(machine).join(SOCKET);
-    let mut stream = match UnixStream::connect(&socket) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(
-                Failure::new(format!("{}: only root may ask", socket.display()))
-                    .hint(format!("sudo {}", crate::machine::command_line())),
-            );
-        }
-        Err(_) => return Ok(None),
-    };
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let mut text = Vec::new();
-    match stream.read_to_end(&mut text) {
-        // It ended before it came to answer.
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
-        read => read?,
-    };
-    match serde_json::from_slice(&text) {
-        Ok(state) => Ok(Some(state)),
-        // It ended while it was asked.
-        Err(_) if text.is_empty() => Ok(None),
-        Err(error) => Err(Failure::new(format!("{}: {error}", socket.display()))),
-    }
+    socket::ask(&dir(machine).join(SOCKET))
 }
 
 /// Runs `kilter sched set`.
 pub fn set(machine: &Machine, values: &[String]) -> Outcome {
     let settings = parse_settings(values)?;
-    let mut params = Params::default();
+    let mut params = kilter_sched::params::defaults();
     for (name, value) in &settings {
         let name = name.strip_prefix("hrrn.").unwrap_or(name);
         params.set(name, value).map_err(Failure::new)?;

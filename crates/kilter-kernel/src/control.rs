@@ -1,11 +1,11 @@
-//! The parameters as files: one small file each, in a directory that the running scheduler owns.
+//! Parameters as files: one small file each, in a directory that a running mechanism owns.
 //!
-//! Whoever may write there (root) changes a parameter by writing its file; the scheduler watches
+//! Whoever may write there (root) changes a parameter by writing its file; the mechanism watches
 //! the directory and takes the value up. A value that it cannot take is written over with the one
 //! in force, so that a file never tells another value for long. A lock file is held as long as the
-//! scheduler runs: without its lock, the directory was left by one that was killed.
+//! mechanism runs: without its lock, the directory was left by one that was killed.
 
-use crate::params::{PARAMETERS, ParamError, Params};
+use crate::parameters::{ParameterError, Parameters};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, flock, inotify};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 /// Name of the file that is locked while the directory has an owner.
 const LOCK: &str = "lock";
 
-/// The directory of a running scheduler.
+/// The directory of a running mechanism.
 #[derive(Debug)]
 pub struct Control {
     dir: PathBuf,
     events: OwnedFd,
-    params: Params,
+    params: Parameters,
     _lock: File,
 }
 
@@ -30,17 +30,17 @@ pub struct Control {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// All parameters, if one has changed.
-    pub params: Option<Params>,
+    pub params: Option<Parameters>,
     /// Values that were refused, and put back.
-    pub refused: Vec<ParamError>,
+    pub refused: Vec<ParameterError>,
 }
 
 impl Control {
     /// Makes the directory with a file for each parameter.
     ///
     /// # Errors
-    /// `WouldBlock` if another scheduler owns it; else what the system says.
-    pub fn create(dir: &Path, params: &Params) -> io::Result<Self> {
+    /// `WouldBlock` if another process owns it; else what the system says.
+    pub fn create(dir: &Path, params: &Parameters) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let lock = open(&dir.join(LOCK))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
@@ -65,8 +65,22 @@ impl Control {
     }
 
     /// The parameters in force.
-    pub fn params(&self) -> &Params {
+    pub fn params(&self) -> &Parameters {
         &self.params
+    }
+
+    /// Puts parameters in force, and into the files.
+    ///
+    /// # Errors
+    /// A file cannot be written; those before it are.
+    pub fn put(&mut self, params: &Parameters) -> io::Result<()> {
+        for (parameter, value) in params.iter() {
+            if self.params.get(parameter.name) != Ok(value) {
+                self.write(parameter.name, value)?;
+            }
+        }
+        self.params = params.clone();
+        Ok(())
     }
 
     /// Looks at the files after the descriptor has become readable.
@@ -74,7 +88,7 @@ impl Control {
         self.drain();
         let mut changes = Changes::default();
         let mut params = self.params.clone();
-        for parameter in &PARAMETERS {
+        for (parameter, value) in self.params.iter() {
             let path = self.dir.join(parameter.name);
             let text = fs::read_to_string(path).unwrap_or_default();
             // Opened with O_TRUNC and not yet written to: its writer is heard of again.
@@ -83,7 +97,6 @@ impl Control {
             }
             if let Err(error) = params.set(parameter.name, &text) {
                 changes.refused.push(error);
-                let value = self.params.get(parameter.name).expect("a parameter");
                 let _ = self.write(parameter.name, value);
             }
         }
@@ -117,7 +130,7 @@ impl AsFd for Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        for parameter in &PARAMETERS {
+        for (parameter, _) in self.params.iter() {
             let _ = fs::remove_file(self.dir.join(parameter.name));
         }
         let _ = fs::remove_file(self.dir.join(LOCK));
@@ -139,11 +152,33 @@ fn open(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameters::Parameter;
     use rustix::event::{PollFd, PollFlags, poll};
+
+    const TABLE: [Parameter; 2] = [
+        Parameter {
+            name: "max_lifetime_ms",
+            min: 1,
+            max: 3_600_000,
+            default: 10_000,
+            summary: "",
+        },
+        Parameter {
+            name: "latency_us",
+            min: -5,
+            max: 5,
+            default: 0,
+            summary: "",
+        },
+    ];
+
+    fn defaults() -> Parameters {
+        Parameters::new(&TABLE)
+    }
 
     fn control() -> (tempfile::TempDir, Control) {
         let dir = tempfile::tempdir().unwrap();
-        let control = Control::create(&dir.path().join("hrrn"), &Params::default()).unwrap();
+        let control = Control::create(&dir.path().join("hrrn"), &defaults()).unwrap();
         (dir, control)
     }
 
@@ -181,15 +216,15 @@ mod tests {
     fn one_owner_at_a_time_and_nothing_is_left() {
         let (dir, control) = control();
         let path = control.dir().to_owned();
-        let second = Control::create(&path, &Params::default());
+        let second = Control::create(&path, &defaults());
         assert_eq!(second.unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(control);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         // What a killed scheduler leaves is taken over.
         fs::create_dir(&path).unwrap();
         fs::write(path.join("max_lifetime_ms"), "77").unwrap();
-        let control = Control::create(&path, &Params::default()).unwrap();
-        assert_eq!(control.params(), &Params::default());
+        let control = Control::create(&path, &defaults()).unwrap();
+        assert_eq!(control.params(), &defaults());
         assert_eq!(
             fs::read_to_string(path.join("max_lifetime_ms")).unwrap(),
             "10000\n"

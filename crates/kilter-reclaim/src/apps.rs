@@ -1,0 +1,621 @@
+//! The apps that are followed: found by sweeps over all processes, looked at in between.
+
+use crate::account::Account;
+use crate::cgroup::Cgroup;
+use crate::config::Config;
+use crate::params::Tuning;
+use crate::policy::Seen;
+use crate::standing::{Signs, Standing, judge};
+use crate::usage::{self, Stat, Status, sum};
+use kilter_api::{DecisionStep, MemoryUse};
+use kilter_kernel::Kernel;
+use rustix::fs::{Dir, Mode as FileMode, OFlags, openat};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Clock ticks in a second (`USER_HZ`, fixed for userspace on every architecture but alpha).
+const TICKS_PER_S: f64 = 100.0;
+
+/// Part of a CPU that still counts as none: programs in the background wake up now and then.
+const IDLE_PART: f64 = 0.005;
+
+/// What tells one app from another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// A process, or the tree below it, with its start.
+    Process(i32, u64),
+    /// A cgroup.
+    Cgroup(String),
+}
+
+/// A process of an app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its number.
+    pub pid: i32,
+    /// Its start, in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+/// An app.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// Its name.
+    pub name: String,
+    /// Its user.
+    pub uid: u32,
+    /// Its cgroup; that of its first process where it is no app itself.
+    pub cgroup: String,
+    /// Its processes, the first one first.
+    pub members: Vec<Member>,
+    /// Its memory.
+    pub memory: MemoryUse,
+    /// What was seen that tells whether it is used.
+    pub signs: Signs,
+    /// How it stands.
+    pub standing: Standing,
+    /// What was done to it.
+    pub account: Account,
+    /// Major faults so far.
+    pub major_faults: u64,
+    frozen_file: Option<PathBuf>,
+    ticks: u64,
+    busy_at: f64,
+    seen_at: f64,
+    /// Until when it is left out for a reason that is looked at again then.
+    pub left_out_until: Option<(f64, &'static str)>,
+}
+
+/// All apps.
+#[derive(Debug)]
+pub struct Apps {
+    proc: Proc,
+    within: Option<Cgroup>,
+    /// By key.
+    pub apps: BTreeMap<Key, App>,
+    /// Processes at the last sweep.
+    pub processes: usize,
+}
+
+/// What one look at an app's processes brings.
+#[derive(Default)]
+struct Look {
+    members: Vec<Member>,
+    memory: MemoryUse,
+    ticks: u64,
+    major_faults: u64,
+    locked: u64,
+    oom_score_adj: Option<i32>,
+    uid: u32,
+}
+
+impl Apps {
+    /// None yet.
+    ///
+    /// # Errors
+    /// There is no process directory.
+    pub fn new(kernel: &Kernel, within: Option<Cgroup>) -> std::io::Result<Self> {
+        Ok(Apps {
+            proc: Proc::open(kernel)?,
+            within,
+            apps: BTreeMap::new(),
+            processes: 0,
+        })
+    }
+
+    /// Looks at every process: finds new apps, forgets those that are gone.
+    pub fn sweep(&mut self, kernel: &Kernel, config: &Config, tuning: &Tuning) {
+        let pids = match &self.within {
+            Some(group) => group.processes(),
+            None => self.proc.pids(),
+        };
+        self.processes = pids.len();
+        let known: BTreeSet<Member> = self.members().collect();
+        let mut found: BTreeMap<Key, Found> = BTreeMap::new();
+        // Processes whose children count with them, and their app.
+        let mut trees: BTreeMap<i32, Key> = BTreeMap::new();
+        for pid in pids {
+            let Some((member, stat)) = self.candidate(pid) else {
+                continue;
+            };
+            if let Some(key) = trees.get(&stat.parent).cloned() {
+                trees.insert(pid, key.clone());
+                found.entry(key).or_default().members.push(member);
+                continue;
+            }
+            // Most processes are small: nothing more is asked about them.
+            let page = rustix::param::page_size() as u64;
+            let is_small = stat.resident_pages * page < tuning.min_app / 4;
+            if is_small && !known.contains(&member) && !config.has_trees() {
+                continue;
+            }
+            let Some((key, one)) = self.find(kernel, config, &stat, member) else {
+                continue;
+            };
+            if one.tree {
+                trees.insert(pid, key.clone());
+            }
+            let entry = found.entry(key).or_insert(Found {
+                members: Vec::new(),
+                ..one
+            });
+            entry.members.push(member);
+        }
+        self.apps.retain(|key, _| found.contains_key(key));
+        for (key, found) in found {
+            let app = self.apps.entry(key).or_insert_with(App::new);
+            app.members = found.members;
+            app.name = found.name;
+            app.cgroup = found.cgroup;
+            app.frozen_file = found.frozen_file;
+        }
+    }
+
+    /// The processes of all apps.
+    fn members(&self) -> impl Iterator<Item = Member> + '_ {
+        self.apps
+            .values()
+            .flat_map(|app| app.members.iter().copied())
+    }
+
+    /// A process that may belong to an app: the first one and this one do not, nor do those of the
+    /// kernel.
+    fn candidate(&mut self, pid: i32) -> Option<(Member, Stat)> {
+        if pid == 1 || pid == std::process::id() as i32 {
+            return None;
+        }
+        let stat = self.proc.stat(pid)?;
+        let is_one = !stat.is_kernel && !stat.is_zombie;
+        let member = Member {
+            pid,
+            start_ticks: stat.start_ticks,
+        };
+        is_one.then_some((member, stat))
+    }
+
+    /// The app that a process is, or belongs to.
+    fn find(
+        &mut self,
+        kernel: &Kernel,
+        config: &Config,
+        stat: &Stat,
+        member: Member,
+    ) -> Option<(Key, Found)> {
+        let groups = self.proc.groups(member.pid)?;
+        let mut found = Found {
+            frozen_file: groups.frozen_file(kernel),
+            cgroup: groups.name,
+            ..Found::default()
+        };
+        if config.is_app(&found.cgroup) {
+            found.name = found
+                .cgroup
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            return Some((Key::Cgroup(found.cgroup.clone()), found));
+        }
+        if config.has_trees() {
+            let uid = self.proc.status(member.pid)?.uid;
+            let rule = config.rule(&stat.name, &found.cgroup, uid);
+            found.tree = rule.is_some_and(|rule| rule.tree);
+        }
+        found.name = stat.name.clone();
+        Some((Key::Process(member.pid, member.start_ticks), found))
+    }
+
+    /// Looks at the apps that are known. Returns those that have come back, so that they may be read
+    /// ahead.
+    pub fn look(
+        &mut self,
+        kernel: &Kernel,
+        config: &Config,
+        tuning: &Tuning,
+        now: f64,
+    ) -> Vec<Key> {
+        let mut back = Vec::new();
+        let proc = &mut self.proc;
+        self.apps.retain(|key, app| {
+            let Some(look) = proc.look(&app.members) else {
+                return false;
+            };
+            app.take(look, kernel, key, now);
+            app.standing = app.judge(config, tuning).0;
+            let App {
+                account,
+                standing,
+                memory,
+                major_faults,
+                ..
+            } = app;
+            if account.see(now, standing, *memory, *major_faults, tuning) {
+                back.push(key.clone());
+            }
+            true
+        });
+        back
+    }
+}
+
+/// What a sweep finds of an app.
+#[derive(Default)]
+struct Found {
+    name: String,
+    cgroup: String,
+    frozen_file: Option<PathBuf>,
+    members: Vec<Member>,
+    tree: bool,
+}
+
+impl App {
+    fn new() -> Self {
+        App {
+            name: String::new(),
+            uid: 0,
+            cgroup: String::new(),
+            members: Vec::new(),
+            frozen_file: None,
+            memory: MemoryUse::default(),
+            signs: Signs::default(),
+            standing: Standing::Active("not looked at yet".to_owned()),
+            account: Account::default(),
+            major_faults: 0,
+            ticks: 0,
+            busy_at: f64::NEG_INFINITY,
+            seen_at: 0.0,
+            left_out_until: None,
+        }
+    }
+
+    fn take(&mut self, look: Look, kernel: &Kernel, key: &Key, now: f64) {
+        let used = look.ticks.saturating_sub(self.ticks) as f64 / TICKS_PER_S;
+        // A single tick says that it ran at all, which waking up once does too.
+        let allowed = (now - self.seen_at) * IDLE_PART + 1.0 / TICKS_PER_S;
+        let is_first = self.busy_at == f64::NEG_INFINITY;
+        if used > allowed || is_first {
+            self.busy_at = now;
+        }
+        self.ticks = look.ticks;
+        self.seen_at = now;
+        self.members = look.members;
+        self.memory = look.memory;
+        self.major_faults = look.major_faults;
+        self.uid = look.uid;
+        let of_group = match key {
+            Key::Cgroup(name) => Cgroup::find(kernel, name).ok(),
+            Key::Process(..) => None,
+        };
+        let expired = self.left_out_until.is_some_and(|(until, _)| until <= now);
+        if expired {
+            self.left_out_until = None;
+        }
+        self.signs = Signs {
+            frozen: self.frozen_file.as_deref().is_some_and(is_frozen),
+            unfocused_s: of_group.as_ref().and_then(|group| group.unfocused_s()),
+            oom_score_adj: look.oom_score_adj.unwrap_or(0),
+            idle_s: now - self.busy_at,
+            left_out: match look.locked {
+                0 => self.left_out_until.map(|(_, why)| why),
+                _ => Some("it has locked memory"),
+            },
+            bytes: self.memory.resident_bytes + self.memory.swapped_bytes,
+        };
+    }
+
+    /// How it stands, with every question about it.
+    pub fn judge(&self, config: &Config, tuning: &Tuning) -> (Standing, Vec<DecisionStep>) {
+        let rule = config.rule(&self.name, &self.cgroup, self.uid);
+        judge(&self.signs, rule, tuning)
+    }
+
+    /// As the decision sees it.
+    pub fn seen(&self) -> Seen<'_> {
+        Seen {
+            standing: &self.standing,
+            memory: self.memory,
+            account: &self.account,
+            oom_score_adj: self.signs.oom_score_adj,
+        }
+    }
+
+    /// CPU time so far, in clock ticks.
+    pub fn ticks(&self) -> u64 {
+        self.ticks
+    }
+
+    /// The file that tells whether it is frozen.
+    pub fn frozen_file(&self) -> Option<&Path> {
+        self.frozen_file.as_deref()
+    }
+
+    /// Its first process.
+    pub fn first(&self) -> Option<Member> {
+        self.members.first().copied()
+    }
+}
+
+/// Whether the file of a cgroup says that its tasks are frozen.
+fn is_frozen(file: &Path) -> bool {
+    says_frozen(&std::fs::read_to_string(file).unwrap_or_default())
+}
+
+/// Whether the text of such a file says so.
+pub(crate) fn says_frozen(text: &str) -> bool {
+    text.trim() == "FROZEN" || text.lines().any(|line| line == "frozen 1")
+}
+
+impl PartialOrd for Member {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Member {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.pid, self.start_ticks).cmp(&(other.pid, other.start_ticks))
+    }
+}
+
+/// The process directory. Files are read into one buffer: sweeps read thousands.
+#[derive(Debug)]
+pub struct Proc {
+    dir: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl Proc {
+    fn open(kernel: &Kernel) -> std::io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Proc {
+            dir: rustix::fs::open(kernel.below("/proc"), flags, FileMode::empty())?,
+            buffer: Vec::with_capacity(4096),
+        })
+    }
+
+    fn pids(&self) -> Vec<i32> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(dir) = openat(&self.dir, ".", flags, FileMode::empty()).and_then(Dir::new) else {
+            return Vec::new();
+        };
+        dir.flatten()
+            .filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok())
+            .collect()
+    }
+
+    fn stat(&mut self, pid: i32) -> Option<Stat> {
+        self.read(&format!("{pid}/stat")).and_then(usage::stat)
+    }
+
+    fn status(&mut self, pid: i32) -> Option<Status> {
+        let text = self.read(&format!("{pid}/status"))?;
+        usage::status(&String::from_utf8_lossy(text))
+    }
+
+    fn groups(&mut self, pid: i32) -> Option<Groups> {
+        let text = self.read(&format!("{pid}/cgroup"))?;
+        groups(&String::from_utf8_lossy(text))
+    }
+
+    fn number(&mut self, path: &str) -> Option<i32> {
+        std::str::from_utf8(self.read(path)?)
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    }
+
+    /// All of an app's processes; none if none of them is left.
+    fn look(&mut self, members: &[Member]) -> Option<Look> {
+        let mut look = Look::default();
+        for &member in members {
+            let pid = member.pid;
+            let Some(stat) = self.stat(pid) else { continue };
+            if stat.start_ticks != member.start_ticks || stat.is_zombie {
+                continue;
+            }
+            let Some(status) = self.status(pid) else {
+                continue;
+            };
+            if look.members.is_empty() {
+                look.uid = status.uid;
+            }
+            look.members.push(member);
+            look.memory = sum(look.memory, status.memory);
+            look.locked += status.locked_bytes;
+            look.ticks += stat.ticks;
+            look.major_faults += stat.major_faults;
+            let score = self.number(&format!("{pid}/oom_score_adj")).unwrap_or(0);
+            look.oom_score_adj = Some(look.oom_score_adj.map_or(score, |least| least.min(score)));
+        }
+        (!look.members.is_empty()).then_some(look)
+    }
+
+    fn read(&mut self, path: &str) -> Option<&[u8]> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = openat(&self.dir, path, flags, FileMode::empty()).ok()?;
+        self.buffer.clear();
+        loop {
+            if self.buffer.capacity() - self.buffer.len() < 1024 {
+                self.buffer.reserve(4096);
+            }
+            match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut self.buffer)) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        Some(&self.buffer)
+    }
+}
+
+/// A process's cgroups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Groups {
+    /// That which it is known by: of cgroup v2 unless that is the root, else that of systemd, else
+    /// that of the memory controller.
+    name: String,
+    /// That of cgroup v2, where there is one.
+    unified: Option<String>,
+    /// That of the freezer of cgroup v1.
+    freezer: Option<String>,
+}
+
+impl Groups {
+    /// The file that tells whether it is frozen; none in root groups, which cannot be.
+    fn frozen_file(&self, kernel: &Kernel) -> Option<PathBuf> {
+        let base = kernel.below("/sys/fs/cgroup");
+        let below = |path: &Option<String>| path.clone().filter(|path| path != "/");
+        if let Some(path) = below(&self.freezer) {
+            return Some(base.join("freezer").join(&path[1..]).join("freezer.state"));
+        }
+        let path = below(&self.unified)?;
+        let root = if base.join("cgroup.controllers").exists() {
+            base
+        } else {
+            base.join("unified")
+        };
+        Some(root.join(&path[1..]).join("cgroup.events"))
+    }
+}
+
+/// `/proc/PID/cgroup` (cgroups(7)).
+pub(crate) fn groups(text: &str) -> Option<Groups> {
+    let mut best: Option<(u32, &str)> = None;
+    let (mut unified, mut freezer) = (None, None);
+    for line in text.lines() {
+        let (number, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        if !path.starts_with('/') {
+            continue;
+        }
+        let has = |name| controllers.split(',').any(|found| found == name);
+        if has("freezer") {
+            freezer = Some(path.to_owned());
+        }
+        let rank = match controllers {
+            "" if number == "0" => 3,
+            "name=systemd" => 2,
+            _ if has("memory") => 1,
+            _ => continue,
+        };
+        if rank == 3 {
+            unified = Some(path.to_owned());
+        }
+        let rank = if path == "/" { 0 } else { rank };
+        if best.is_none_or(|(rank_before, _)| rank > rank_before) {
+            best = Some((rank, path));
+        }
+    }
+    let name = best?.1.to_owned();
+    Some(Groups {
+        name,
+        unified,
+        freezer,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_group_of_v2_is_the_name_unless_it_is_the_root() {
+        let name = |text: &str| groups(text).map(|groups| groups.name);
+        assert_eq!(
+            name("5:memory:/m\n1:name=systemd:/s\n0::/v2\n").as_deref(),
+            Some("/v2")
+        );
+        assert_eq!(
+            name("5:memory:/m\n1:name=systemd:/\n0::/\n").as_deref(),
+            Some("/m")
+        );
+        assert_eq!(name("0::/\n").as_deref(), Some("/"));
+        assert_eq!(name("7:pids:/x\n"), None);
+    }
+
+    #[test]
+    fn the_freezer_is_where_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let kernel = Kernel::new(dir.path());
+        let base = dir.path().join("sys/fs/cgroup");
+        let file = |text| groups(text).unwrap().frozen_file(&kernel);
+        assert_eq!(
+            file("3:freezer:/f\n0::/v2\n"),
+            Some(base.join("freezer/f/freezer.state"))
+        );
+        assert_eq!(
+            file("3:freezer:/\n0::/v2\n"),
+            Some(base.join("unified/v2/cgroup.events"))
+        );
+        assert_eq!(file("3:freezer:/\n0::/\n"), None);
+        for (text, frozen) in [
+            ("FROZEN\n", true),
+            ("FREEZING\n", false),
+            ("populated 1\nfrozen 1\n", true),
+            ("frozen 0\n", false),
+        ] {
+            let path = dir.path().join("state");
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(is_frozen(&path), frozen, "{text}");
+        }
+    }
+
+    #[test]
+    fn this_process_would_be_an_app_of_its_own() {
+        let kernel = Kernel::new("/");
+        let mut apps = Apps::new(&kernel, None).unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("30")
+            .spawn()
+            .unwrap();
+        let config = Config {
+            params: {
+                let mut params = crate::params::defaults();
+                params.set("min_app_mb", "1").unwrap();
+                params
+            },
+            ..Config::default()
+        };
+        let tuning = Tuning {
+            min_app: 1,
+            ..Tuning::from(&config.params)
+        };
+        apps.sweep(&kernel, &config, &tuning);
+        apps.look(&kernel, &config, &tuning, 1.0);
+        let pid = child.id() as i32;
+        let app = apps
+            .apps
+            .values()
+            .find(|app| app.members[0].pid == pid)
+            .unwrap();
+        assert_eq!(app.name, "sleep");
+        assert!(app.memory.resident_bytes > 0 && matches!(app.standing, Standing::Active(_)));
+        assert!(
+            !apps
+                .members()
+                .any(|member| member.pid == std::process::id() as i32)
+        );
+        apps.look(&kernel, &config, &tuning, 100.0);
+        let app = apps
+            .apps
+            .values()
+            .find(|app| app.members[0].pid == pid)
+            .unwrap();
+        assert!(app.standing.is_cached(), "it sleeps: {:?}", app.standing);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        apps.look(&kernel, &config, &tuning, 101.0);
+        assert!(!apps.members().any(|member| member.pid == pid));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_not(text in ".{0,200}") {
+            let _ = groups(&text);
+        }
+    }
+}

@@ -1,0 +1,658 @@
+//! What is done to which app now. Pure: a function of what was seen and of the accounts.
+
+use crate::account::{Account, What};
+use crate::params::Tuning;
+use crate::standing::{Standing, step};
+use kilter_api::{DecisionStep, MemoryUse};
+
+/// When to reclaim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Cold when cached, out when memory gets scarce, the longest cached first.
+    Pressure,
+    /// Out as soon as cached.
+    OnCached,
+}
+
+impl Mode {
+    /// The mode of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "pressure" => Some(Mode::Pressure),
+            "on-cached" => Some(Mode::OnCached),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Pressure => "pressure",
+            Mode::OnCached => "on-cached",
+        }
+    }
+}
+
+/// Memory as it is now.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes available without swapping.
+    pub available: u64,
+    /// Swap in all.
+    pub swap_total: u64,
+    /// Swap that is free.
+    pub swap_free: u64,
+    /// Bytes that compressed swap holds for one that it takes.
+    pub ratio: Option<f64>,
+    /// Compressed swap takes no more pages.
+    pub zram_full: bool,
+    /// The kernel has told of pressure since the last decision.
+    pub pressed: bool,
+}
+
+/// Memory that is freed beyond what is wanted, so that not every page begins a new decision.
+const BEYOND: f64 = 0.05;
+
+/// Below this part of what is wanted an app that has lost more than its budget, but did not come back
+/// at once, may be paged out all the same: the alternative is that something is killed.
+const CRITICAL: f64 = 1.0 / 3.0;
+
+/// Seconds of reclaim that may be saved up for a burst.
+const BURST_S: f64 = 2.0;
+
+impl Memory {
+    /// Bytes to be freed now.
+    pub fn short(&self, tuning: &Tuning) -> u64 {
+        let wanted = self.total as f64 * tuning.available;
+        match (self.available as f64) < wanted {
+            true => (wanted + BEYOND * self.total as f64) as u64 - self.available,
+            false => 0,
+        }
+    }
+
+    /// Whether the kernel tells of pressure that apps in the background can do something about: where
+    /// twice as much is available as is wanted, somebody has met a limit of their own.
+    pub fn is_pressed(&self, tuning: &Tuning) -> bool {
+        self.pressed && (self.available as f64) < 2.0 * tuning.available * self.total as f64
+    }
+
+    /// Whether so little is available that something may soon be killed.
+    pub fn is_critical(&self, tuning: &Tuning) -> bool {
+        (self.available as f64) < self.total as f64 * tuning.available * CRITICAL
+    }
+
+    /// Why nothing may be paged out.
+    pub fn stop(&self, tuning: &Tuning) -> Option<String> {
+        let part = |part: f64| format!("{:.0} %", 100.0 * part);
+        if self.swap_total == 0 {
+            return Some("there is no swap".to_owned());
+        }
+        let free = self.swap_free as f64 / self.swap_total as f64;
+        if free < tuning.swap_free || self.swap_free == 0 {
+            let limit = part(tuning.swap_free);
+            return Some(format!(
+                "only {} of swap is free, and {limit} are kept",
+                part(free)
+            ));
+        }
+        if self.zram_full {
+            return Some("compressed memory has reached its limit".to_owned());
+        }
+        match self.ratio {
+            Some(ratio) if ratio < tuning.ratio => Some(format!(
+                "compressed memory holds only {ratio:.2} bytes for one, and {:.2} are wanted",
+                tuning.ratio
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// Part of the CPU that reclaim has left.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Throttle {
+    seconds: f64,
+    at: f64,
+}
+
+impl Throttle {
+    /// Full at the beginning.
+    pub fn new(now: f64) -> Self {
+        Throttle {
+            seconds: BURST_S,
+            at: now,
+        }
+    }
+
+    /// Counts what was spent since.
+    pub fn spend(&mut self, now: f64, cpu_s: f64, tuning: &Tuning) {
+        self.seconds = self.left(now, tuning) - cpu_s;
+        self.at = now;
+    }
+
+    /// Seconds until reclaim may go on.
+    pub fn wait(&self, now: f64, tuning: &Tuning) -> f64 {
+        (-self.left(now, tuning) / tuning.cpu).max(0.0)
+    }
+
+    fn left(&self, now: f64, tuning: &Tuning) -> f64 {
+        (self.seconds + (now - self.at).max(0.0) * tuning.cpu).min(BURST_S)
+    }
+}
+
+/// An app as the decision sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// How it stands.
+    pub standing: &'a Standing,
+    /// Its memory.
+    pub memory: MemoryUse,
+    /// Its account.
+    pub account: &'a Account,
+    /// Its oom_score_adj: of apps cached equally long, the highest goes first.
+    pub oom_score_adj: i32,
+}
+
+/// What holds for all apps at this moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// Now, in seconds.
+    pub now: f64,
+    /// When to reclaim.
+    pub mode: Mode,
+    /// Memory.
+    pub memory: &'a Memory,
+    /// The parameters.
+    pub tuning: &'a Tuning,
+    /// Seconds until reclaim may have the CPU again.
+    pub throttled_s: f64,
+}
+
+/// What may be done to one app.
+#[derive(Clone, Debug, PartialEq)]
+pub enum May {
+    /// Nothing.
+    Nothing,
+    /// Nothing before that time.
+    NotBefore(f64),
+    /// It may be marked as cold.
+    Cold,
+    /// It may be paged out.
+    PageOut,
+}
+
+/// What may be done to an app, with every question on the way.
+pub fn consider(app: Seen<'_>, moment: Moment<'_>) -> (May, Vec<DecisionStep>) {
+    let mut chain = Vec::new();
+    let may = considered(app, moment, &mut chain);
+    (may, chain)
+}
+
+fn considered(app: Seen<'_>, moment: Moment<'_>, chain: &mut Vec<DecisionStep>) -> May {
+    let Moment {
+        now,
+        mode,
+        memory,
+        tuning,
+        ..
+    } = moment;
+    let mut ask = |question: &str, answer: String, decides: bool| {
+        chain.push(step(question, answer, decides));
+        decides
+    };
+    let Some(since) = app
+        .account
+        .cached_since
+        .filter(|_| app.standing.is_cached())
+    else {
+        ask("cached?", app.standing.why().to_owned(), true);
+        return May::Nothing;
+    };
+    ask(
+        "cached?",
+        format!("for {:.0} s: {}", now - since, app.standing.why()),
+        false,
+    );
+    if mode == Mode::Pressure && !app.account.cold {
+        ask("made cold yet?", "no".to_owned(), true);
+        return May::Cold;
+    }
+    let stop = memory.stop(tuning);
+    let answer = stop.clone().unwrap_or_else(|| "yes".to_owned());
+    if ask("may anything be paged out?", answer, stop.is_some()) {
+        return May::Nothing;
+    }
+    let short = memory.short(tuning);
+    if mode == Mode::Pressure {
+        let percent = 100.0 * memory.available as f64 / memory.total.max(1) as f64;
+        let limit = 100.0 * tuning.available;
+        let pressed = memory.is_pressed(tuning);
+        let told = if pressed {
+            "; the kernel tells of pressure"
+        } else {
+            ""
+        };
+        let answer = format!("{percent:.0} % available, {limit:.0} % wanted{told}");
+        if ask("is memory scarce?", answer, short == 0 && !pressed) {
+            return May::Nothing;
+        }
+    }
+    let resident = app.memory.resident_bytes;
+    let left = app.account.paged.map_or(0, |paged| paged.left);
+    let enough = tuning.min_app.max(left + tuning.delta);
+    let enough = if app.account.paged.is_some() {
+        left + tuning.delta
+    } else {
+        enough
+    };
+    let answer = format!("{} MiB resident, {} count", resident >> 20, enough >> 20);
+    if ask("enough to reclaim?", answer, resident < enough) {
+        return May::Nothing;
+    }
+    let poor = app.account.poor_until > now;
+    if ask(
+        "does it compress?",
+        if poor { "hardly" } else { "yes" }.to_owned(),
+        poor,
+    ) {
+        return May::NotBefore(app.account.poor_until);
+    }
+    let scarce_swap = (memory.swap_free as f64) < 2.0 * tuning.swap_free * memory.swap_total as f64;
+    let throttle = tuning.app_throttle_s * if scarce_swap { 2.0 } else { 1.0 };
+    let next = app.account.paged.map_or(0.0, |paged| paged.at + throttle);
+    let answer = match app.account.paged {
+        Some(paged) => format!("{:.0} s ago; {throttle:.0} s are kept", now - paged.at),
+        None => "never".to_owned(),
+    };
+    if ask("paged out before?", answer, next > now) {
+        return May::NotBefore(next);
+    }
+    let owing = app.account.not_before > now;
+    let needed = mode == Mode::Pressure && memory.is_critical(tuning);
+    let waived = owing && needed && !app.account.is_struck();
+    let answer = match (owing, waived) {
+        (false, _) => format!("yes; it has lost {:.2} s in all", app.account.cost_s),
+        (true, true) => "no, but memory is about to run out".to_owned(),
+        (true, false) => format!(
+            "no: it has lost {:.2} s and is left alone for {:.0} s more ({} times back at once)",
+            app.account.cost_s,
+            app.account.not_before - now,
+            app.account.strikes
+        ),
+    };
+    if ask("within its refault budget?", answer, owing && !waived) {
+        return May::NotBefore(app.account.not_before);
+    }
+    let throttled = moment.throttled_s > 0.0;
+    let answer = if throttled { "no" } else { "yes" }.to_owned();
+    if ask("has reclaim CPU time left?", answer, throttled) {
+        return May::NotBefore(now + moment.throttled_s);
+    }
+    ask(
+        "then",
+        "page it out when its turn comes: the longest cached first".to_owned(),
+        true,
+    );
+    May::PageOut
+}
+
+/// What is to be done, in order, and when the next look is due if nothing changes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Apps by their place in the list, and what is done to each.
+    pub actions: Vec<(usize, What)>,
+    /// The next time at which something more may be done.
+    pub next: Option<f64>,
+}
+
+/// Decides about all apps.
+pub fn decide(apps: &[Seen<'_>], moment: Moment<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let mut out = Vec::new();
+    for (at, app) in apps.iter().enumerate() {
+        match consider(*app, moment).0 {
+            May::Nothing => {}
+            May::NotBefore(time) => {
+                plan.next = Some(plan.next.map_or(time, |next: f64| next.min(time)))
+            }
+            May::Cold => plan.actions.push((at, What::Cold)),
+            May::PageOut => out.push(at),
+        }
+    }
+    let order = |&at: &usize| {
+        let app = apps[at];
+        let since = app.account.cached_since.unwrap_or(moment.now);
+        // Looks are a second apart at best: what was seen at one is equally old.
+        (since as i64, -app.oom_score_adj)
+    };
+    out.sort_by_key(order);
+    let mut short = match moment.mode {
+        Mode::OnCached => u64::MAX,
+        // Pressure without scarcity: one app at a time.
+        Mode::Pressure => moment.memory.short(moment.tuning).max(1),
+    };
+    for at in out {
+        if short == 0 {
+            break;
+        }
+        plan.actions.push((at, What::PageOut));
+        short = short.saturating_sub(apps[at].memory.resident_bytes);
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::Done;
+    use crate::params::defaults;
+    use crate::standing::By;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn tuning() -> Tuning {
+        Tuning::from(&defaults())
+    }
+
+    fn plenty() -> Memory {
+        Memory {
+            total: 1000 * MIB,
+            available: 900 * MIB,
+            swap_total: 1000 * MIB,
+            swap_free: 1000 * MIB,
+            ratio: Some(3.0),
+            ..Memory::default()
+        }
+    }
+
+    fn scarce() -> Memory {
+        Memory {
+            available: 200 * MIB,
+            ..plenty()
+        }
+    }
+
+    fn use_of(resident: u64, swapped: u64) -> MemoryUse {
+        MemoryUse {
+            resident_bytes: resident * MIB,
+            anon_bytes: resident * MIB,
+            swapped_bytes: swapped * MIB,
+        }
+    }
+
+    fn standing() -> Standing {
+        Standing::Cached(By::Rule, "x".to_owned())
+    }
+
+    /// Apps of 80 MiB, cold, cached since these times.
+    fn accounts(since: &[f64]) -> Vec<Account> {
+        let account = |&since: &f64| Account {
+            cached_since: Some(since),
+            cold: true,
+            ..Account::default()
+        };
+        since.iter().map(account).collect()
+    }
+
+    fn plan(accounts: &[Account], mode: Mode, memory: Memory) -> Plan {
+        let standing = standing();
+        let apps: Vec<Seen> = accounts
+            .iter()
+            .map(|account| Seen {
+                standing: &standing,
+                memory: use_of(80, 0),
+                account,
+                oom_score_adj: 900,
+            })
+            .collect();
+        let tuning = tuning();
+        decide(
+            &apps,
+            Moment {
+                now: 100.0,
+                mode,
+                memory: &memory,
+                tuning: &tuning,
+                throttled_s: 0.0,
+            },
+        )
+    }
+
+    #[test]
+    fn cold_comes_first_and_out_only_when_memory_is_scarce() {
+        let fresh = [Account {
+            cached_since: Some(1.0),
+            ..Account::default()
+        }];
+        assert_eq!(
+            plan(&fresh, Mode::Pressure, scarce()).actions,
+            [(0, What::Cold)]
+        );
+        let cold = accounts(&[1.0]);
+        assert_eq!(plan(&cold, Mode::Pressure, plenty()), Plan::default());
+        assert_eq!(
+            plan(&cold, Mode::Pressure, scarce()).actions,
+            [(0, What::PageOut)]
+        );
+        let pressed = Memory {
+            pressed: true,
+            available: 400 * MIB,
+            ..plenty()
+        };
+        assert_eq!(
+            plan(&cold, Mode::Pressure, pressed).actions,
+            [(0, What::PageOut)]
+        );
+        let elsewhere = Memory {
+            pressed: true,
+            ..plenty()
+        };
+        assert_eq!(plan(&cold, Mode::Pressure, elsewhere).actions, []);
+        assert_eq!(
+            plan(&fresh, Mode::OnCached, plenty()).actions,
+            [(0, What::PageOut)]
+        );
+    }
+
+    #[test]
+    fn the_longest_cached_go_first_and_no_more_than_needed() {
+        // 50 MiB short of 25 %, and 50 more: two apps of 80.
+        let cold = accounts(&[30.0, 10.0, 20.0, 40.0]);
+        let actions = plan(&cold, Mode::Pressure, scarce()).actions;
+        assert_eq!(actions, [(1, What::PageOut), (2, What::PageOut)]);
+    }
+
+    #[test]
+    fn every_stop_stops() {
+        let cold = accounts(&[1.0]);
+        for memory in [
+            Memory {
+                swap_total: 0,
+                swap_free: 0,
+                ..scarce()
+            },
+            Memory {
+                swap_free: 99 * MIB,
+                ..scarce()
+            },
+            Memory {
+                swap_free: 0,
+                ..scarce()
+            },
+            Memory {
+                zram_full: true,
+                ..scarce()
+            },
+            Memory {
+                ratio: Some(1.2),
+                ..scarce()
+            },
+        ] {
+            assert_eq!(
+                plan(&cold, Mode::Pressure, memory).actions,
+                [],
+                "{memory:?}"
+            );
+            assert_eq!(
+                plan(&cold, Mode::OnCached, memory).actions,
+                [],
+                "{memory:?}"
+            );
+            assert!(memory.stop(&tuning()).is_some());
+        }
+        assert_eq!(scarce().stop(&tuning()), None);
+    }
+
+    #[test]
+    fn only_who_did_not_come_back_at_once_loses_its_pause_when_memory_runs_out() {
+        let owing = |strikes| {
+            vec![Account {
+                not_before: 500.0,
+                strikes,
+                ..accounts(&[1.0]).remove(0)
+            }]
+        };
+        let critical = Memory {
+            available: 50 * MIB,
+            ..scarce()
+        };
+        assert_eq!(plan(&owing(0), Mode::Pressure, scarce()).next, Some(500.0));
+        assert_eq!(
+            plan(&owing(0), Mode::Pressure, critical).actions,
+            [(0, What::PageOut)]
+        );
+        assert_eq!(plan(&owing(1), Mode::Pressure, critical).actions, []);
+    }
+
+    #[test]
+    fn the_cpu_is_shared() {
+        let tuning = tuning();
+        let mut throttle = Throttle::new(0.0);
+        assert_eq!(throttle.wait(0.0, &tuning), 0.0);
+        throttle.spend(0.0, 3.0, &tuning);
+        assert!(
+            (throttle.wait(0.0, &tuning) - 2.0).abs() < 1e-9,
+            "a second at half the CPU"
+        );
+        assert_eq!(throttle.wait(2.0, &tuning), 0.0);
+        throttle.spend(1000.0, 0.0, &tuning);
+        throttle.spend(1000.0, BURST_S + 0.5, &tuning);
+        assert!(
+            (throttle.wait(1000.0, &tuning) - 1.0).abs() < 1e-9,
+            "no more than a burst is saved"
+        );
+    }
+
+    /// An app that touches everything right after each page-out, under either policy and for as long
+    /// as memory is about to run out.
+    fn adversary(mode: Mode, mib: u64, after_s: f64, until_s: f64) -> (f64, u64) {
+        let (tuning, memory) = (
+            tuning(),
+            Memory {
+                available: 10 * MIB,
+                ..plenty()
+            },
+        );
+        let standing = standing();
+        let mut account = Account::default();
+        let (mut now, mut lost, mut faults, mut outs) = (0.0, 0.0, 0, 0);
+        let (mut state, mut due) = (use_of(mib, 0), f64::INFINITY);
+        while now < until_s {
+            if now >= due {
+                lost += state.swapped_bytes as f64 * SWAP_IN_MEASURED_S;
+                faults += state.swapped_bytes / 4096;
+                (state, due) = (use_of(mib, 0), f64::INFINITY);
+            }
+            account.see(now, &standing, state, faults, &tuning);
+            let seen = Seen {
+                standing: &standing,
+                memory: state,
+                account: &account,
+                oom_score_adj: 0,
+            };
+            let moment = Moment {
+                now,
+                mode,
+                memory: &memory,
+                tuning: &tuning,
+                throttled_s: 0.0,
+            };
+            for (_, what) in decide(&[seen], moment).actions {
+                let mut done = Done::default();
+                if what == What::PageOut {
+                    state = use_of(0, mib);
+                    (outs, due) = (outs + 1, now + after_s);
+                    done = Done {
+                        reclaimed: mib * MIB,
+                        cpu_s: mib as f64 * 1.4e-3,
+                        after: state,
+                        ..done
+                    };
+                    lost += done.cpu_s;
+                }
+                account.did(now, what, done, String::new(), &tuning);
+            }
+            now += 0.25;
+        }
+        (lost / until_s, outs)
+    }
+
+    /// What was measured, where the account reckons with more.
+    const SWAP_IN_MEASURED_S: f64 = 1.3e-3 / MIB as f64;
+
+    #[test]
+    fn an_adversary_loses_little() {
+        for mode in [Mode::Pressure, Mode::OnCached] {
+            for after_s in [0.25, 3.0, 9.0, 11.0, 30.0] {
+                let (lost, outs) = adversary(mode, 256, after_s, 3600.0);
+                // Where memory is about to run out, only coming back at once is a reason to wait longer
+                // than between any two page-outs.
+                let waived = mode == Mode::Pressure && after_s > crate::account::AT_ONCE_S;
+                let bar = if waived { 0.07 } else { 0.02 };
+                assert!(lost <= bar, "{mode:?} {after_s}: {lost:.4}");
+                assert!(outs >= 1);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decisions_are_safe(
+            since in proptest::collection::vec(0.0..100.0_f64, 1..20),
+            available in 0..1000_u64,
+            free in 0..=1000_u64,
+            pressed: bool,
+            on_cached: bool,
+            blocked in 0.0..200.0_f64,
+            cached: bool,
+        ) {
+            let tuning = tuning();
+            let memory = Memory { available: available * MIB, swap_free: free * MIB, pressed, ..plenty() };
+            let mode = if on_cached { Mode::OnCached } else { Mode::Pressure };
+            let mut accounts = accounts(&since);
+            accounts[0].not_before = blocked;
+            accounts[0].strikes = 1;
+            let standing = if cached { standing() } else { Standing::Active("y".into()) };
+            let apps: Vec<Seen> = accounts.iter().map(|account| Seen { standing: &standing, memory: use_of(80, 0), account, oom_score_adj: 0 }).collect();
+            let plan = decide(&apps, Moment { now: 100.0, mode, memory: &memory, tuning: &tuning, throttled_s: 0.0 });
+            let mut seen = std::collections::BTreeSet::new();
+            for (at, what) in &plan.actions {
+                prop_assert!(cached, "only cached apps are touched");
+                prop_assert!(seen.insert(*at), "each once");
+                prop_assert!(*what == What::PageOut && memory.stop(&tuning).is_none());
+                prop_assert!(*at != 0 || blocked <= 100.0, "a struck app is left alone");
+            }
+            // No action and no change means no other decision before `next`: no busy loop.
+            if let Some(next) = plan.next {
+                prop_assert!(next > 100.0);
+            }
+            let out: u64 = plan.actions.len() as u64 * 80 * MIB;
+            if mode == Mode::Pressure && !plan.actions.is_empty() {
+                prop_assert!(out < memory.short(&tuning).max(1) + 80 * MIB, "no more than needed");
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Which addresses to give advice about: from `maps`, or from a scan of the page tables where there
+//! are many mappings.
+
+use crate::maps::{self, Backing, Mapping};
+use crate::target::{Target, TargetError};
+use kilter_api::SkippedRanges;
+use kilter_kernel::{Advice, Pages, scan_pages};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Mappings above which the page tables are scanned instead, where the kernel can (Linux 6.7).
+pub const MANY: usize = 1000;
+
+/// What is to be done with one kind of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// Nothing.
+    Leave,
+    /// First in line when memory is needed (`MADV_COLD`).
+    Cold,
+    /// Out now (`MADV_PAGEOUT`).
+    PageOut,
+}
+
+impl Hint {
+    /// The kernel's advice.
+    pub fn advice(self) -> Option<Advice> {
+        match self {
+            Hint::Leave => None,
+            Hint::Cold => Some(Advice::Cold),
+            Hint::PageOut => Some(Advice::PageOut),
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Hint::Leave => "leave",
+            Hint::Cold => "cold",
+            Hint::PageOut => "pageout",
+        }
+    }
+}
+
+/// A hint for each kind of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hints {
+    /// Memory that goes to swap: anonymous and shared memory.
+    pub anon: Hint,
+    /// Pages of files.
+    pub file: Hint,
+}
+
+impl Hints {
+    /// The same for both.
+    pub fn all(hint: Hint) -> Self {
+        Hints {
+            anon: hint,
+            file: hint,
+        }
+    }
+}
+
+/// Addresses with the advice for each.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// In ascending order for each kind of advice.
+    pub ranges: Vec<(Range<usize>, Advice)>,
+    /// Mappings that the process has.
+    pub mappings: usize,
+    /// `maps` or `pagemap_scan`.
+    pub how: &'static str,
+    /// What was left out.
+    pub skipped: Skips,
+}
+
+/// What was left out, by reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Skips(BTreeMap<&'static str, (u64, u64)>);
+
+impl Skips {
+    /// Adds a range.
+    pub fn add(&mut self, reason: &'static str, bytes: usize) {
+        let (ranges, sum) = self.0.entry(reason).or_default();
+        *ranges += 1;
+        *sum = sum.saturating_add(bytes as u64);
+    }
+
+    /// Adds all of another's.
+    pub fn merge(&mut self, other: &Skips) {
+        for (reason, (ranges, bytes)) in &other.0 {
+            let (sum, total) = self.0.entry(reason).or_default();
+            *sum += ranges;
+            *total = total.saturating_add(*bytes);
+        }
+    }
+
+    /// As a message.
+    pub fn told(&self) -> Vec<SkippedRanges> {
+        let told = |(reason, &(ranges, bytes)): (&&str, &(u64, u64))| SkippedRanges {
+            reason: (*reason).to_owned(),
+            ranges,
+            bytes,
+        };
+        self.0.iter().map(told).collect()
+    }
+}
+
+/// Chooses the ranges of a process.
+///
+/// # Errors
+/// The process has ended, or may not be looked at.
+pub fn choose(target: &Target, hints: Hints, many: usize) -> Result<Choice, TargetError> {
+    let text = target.maps()?;
+    let mappings = text.iter().filter(|&&byte| byte == b'\n').count();
+    if mappings > many
+        && let Some(choice) = scanned(target, hints, &text)
+    {
+        return Ok(Choice { mappings, ..choice });
+    }
+    Ok(Choice {
+        mappings,
+        ..of_maps(maps::parse(&text), hints)
+    })
+}
+
+/// What of a process is in swap, to be read back; all of its anonymous memory where the kernel cannot
+/// tell.
+///
+/// # Errors
+/// The process has ended, or may not be looked at.
+pub fn swapped(target: &Target) -> Result<Choice, TargetError> {
+    let text = target.maps()?;
+    let hints = Hints {
+        anon: Hint::Cold,
+        file: Hint::Leave,
+    };
+    let mut choice = of_maps(maps::parse(&text), hints);
+    let ends = choice.ranges.first().zip(choice.ranges.last());
+    if let Some(within) = ends.map(|((first, _), (last, _))| first.start..last.end)
+        && let Ok(found) = scan_pages(target.pagemap(), within, Pages::Swapped)
+    {
+        choice.how = "pagemap_scan";
+        choice.ranges = found
+            .into_iter()
+            .map(|range| (range, Advice::WillNeed))
+            .collect();
+    }
+    choice
+        .ranges
+        .iter_mut()
+        .for_each(|(_, advice)| *advice = Advice::WillNeed);
+    Ok(choice)
+}
+
+/// All mappings that advice can be about. Adjacent ones become one.
+fn of_maps(mappings: impl Iterator<Item = Mapping>, hints: Hints) -> Choice {
+    let mut choice = Choice {
+        how: "maps",
+        ..Choice::default()
+    };
+    for Mapping { range, backing } in mappings {
+        let hint = match backing {
+            Backing::Swap => hints.anon,
+            Backing::File => hints.file,
+            Backing::Special => {
+                choice.skipped.add("special", range.len());
+                continue;
+            }
+            Backing::Device => {
+                choice.skipped.add("device", range.len());
+                continue;
+            }
+        };
+        match hint.advice() {
+            Some(advice) => push(&mut choice.ranges, range, advice),
+            None => choice.skipped.add("not asked for", range.len()),
+        }
+    }
+    choice
+}
+
+fn push(ranges: &mut Vec<(Range<usize>, Advice)>, range: Range<usize>, advice: Advice) {
+    match ranges.last_mut() {
+        Some((last, same)) if last.end == range.start && *same == advice => last.end = range.end,
+        _ => ranges.push((range, advice)),
+    }
+}
+
+/// What is resident, by the page tables; none where the kernel cannot tell.
+fn scanned(target: &Target, hints: Hints, maps: &[u8]) -> Option<Choice> {
+    let mut first = maps::parse(maps);
+    let start = first.next()?.range.start;
+    // The last line stands for addresses that no advice can be about on some machines.
+    let last = maps::parse(maps)
+        .filter(|mapping| mapping.backing != Backing::Special)
+        .last()?;
+    let within = start..last.range.end;
+    let kinds: Vec<(Pages, Advice)> = match (hints.anon.advice(), hints.file.advice()) {
+        (Some(anon), Some(file)) if anon == file => vec![(Pages::Resident, anon)],
+        (anon, file) => [(Pages::Anonymous, anon), (Pages::File, file)]
+            .into_iter()
+            .filter_map(|(pages, advice)| Some((pages, advice?)))
+            .collect(),
+    };
+    let mut choice = Choice {
+        how: "pagemap_scan",
+        ..Choice::default()
+    };
+    for (pages, advice) in kinds {
+        let found = scan_pages(target.pagemap(), within.clone(), pages).ok()?;
+        choice
+            .ranges
+            .extend(found.into_iter().map(|range| (range, advice)));
+    }
+    Some(choice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mapping(start: usize, pages: usize, backing: Backing) -> Mapping {
+        let start = start * 4096;
+        Mapping {
+            range: start..start + pages * 4096,
+            backing,
+        }
+    }
+
+    #[test]
+    fn neighbours_become_one_range_and_the_rest_is_told() {
+        let mappings = [
+            mapping(1, 2, Backing::Swap),
+            mapping(3, 1, Backing::Swap),
+            mapping(4, 1, Backing::File),
+            mapping(9, 1, Backing::Special),
+            mapping(11, 4, Backing::Device),
+        ];
+        let hints = Hints {
+            anon: Hint::PageOut,
+            file: Hint::Leave,
+        };
+        let choice = of_maps(mappings.clone().into_iter(), hints);
+        assert_eq!(choice.ranges, [(4096..4 * 4096, Advice::PageOut)]);
+        let told: Vec<String> = choice
+            .skipped
+            .told()
+            .into_iter()
+            .map(|skip| format!("{} {} {}", skip.reason, skip.ranges, skip.bytes / 4096))
+            .collect();
+        assert_eq!(told, ["device 1 4", "not asked for 1 1", "special 1 1"]);
+        let hints = Hints {
+            anon: Hint::PageOut,
+            file: Hint::Cold,
+        };
+        let choice = of_maps(mappings.into_iter(), hints);
+        assert_eq!(choice.ranges.len(), 2, "different advice stays apart");
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_chosen_or_told(kinds in proptest::collection::vec((0..4_usize, 1..9_usize, 0..2_usize), 0..40)) {
+            let backings = [Backing::Swap, Backing::File, Backing::Special, Backing::Device];
+            let mut at = 1;
+            let mut mappings = Vec::new();
+            for (kind, pages, gap) in kinds {
+                mappings.push(mapping(at, pages, backings[kind]));
+                at += pages + gap;
+            }
+            let all: usize = mappings.iter().map(|mapping| mapping.range.len()).sum();
+            let choice = of_maps(mappings.into_iter(), Hints { anon: Hint::Cold, file: Hint::Leave });
+            let chosen: usize = choice.ranges.iter().map(|(range, _)| range.len()).sum();
+            let left: u64 = choice.skipped.told().iter().map(|skip| skip.bytes).sum();
+            prop_assert_eq!(all, chosen + left as usize);
+            prop_assert!(choice.ranges.is_sorted_by(|a, b| a.0.end <= b.0.start));
+        }
+    }
+}
