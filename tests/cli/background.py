@@ -61,7 +61,9 @@ def main() -> None:
     words = dict(word.partition("=")[::2] for word in sys.argv[2:])
     memory = mmap.mmap(-1, pages * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     fill(memory, pages)
-    if "lock" in words and LIBC.mlock(ctypes.c_void_p(address(memory)), ctypes.c_size_t(pages * PAGE)):
+    if "lock" in words and LIBC.mlock(
+        ctypes.c_void_p(address(memory)), ctypes.c_size_t(pages * PAGE)
+    ):
         raise OSError(ctypes.get_errno(), "mlock")
     if "mappings" in words:
         cut(memory, pages, int(words["mappings"]))

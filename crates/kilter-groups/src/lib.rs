@@ -18,10 +18,11 @@ mod probe;
 mod process;
 mod status;
 
-pub use config::{CONFIG, Config, ConfigError, DEFAULT_WEIGHT, Rule, Share, load, range};
+pub use config::{CONFIG, Config, DEFAULT_WEIGHT, Rule, Share, load, range};
 pub use connector::{Connector, Received, UidEvent};
 pub use daemon::{Daemon, DaemonError, Ended};
 pub use groups::{Fate, Groups, OVERFLOW, Swept};
+pub use kilter_kernel::ConfigError;
 pub use policy::{Fold, Policy, folds};
 pub use probe::{Subscription, SubscriptionError, subscribe};
 pub use process::Proc;

@@ -11,6 +11,7 @@
 mod advise;
 mod again;
 mod cgroup;
+mod config;
 mod control;
 mod guardian;
 mod holder;
@@ -34,6 +35,7 @@ mod value;
 pub use advise::{Advice, Pages, RANGES_AT_MOST, advise, scan_pages};
 pub use again::Again;
 pub use cgroup::{CgroupVersion, CpuTree, CpuTreeError, Door, HeldTree, Move, PREFIX};
+pub use config::{ConfigError, ConfigProblem, load_config};
 pub use control::{Changes, Control};
 pub use guardian::Guardian;
 pub use holder::{say_ready, wait_for_go};

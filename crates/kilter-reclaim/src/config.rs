@@ -3,18 +3,14 @@
 
 use crate::params;
 use crate::policy::Mode;
-use kilter_kernel::{Parameters, uid_of};
+use kilter_kernel::{ConfigError, ConfigProblem as Problem, Parameters, load_config, uid_of};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use wildmatch::WildMatch;
 
 /// Where the configuration lies.
 pub const CONFIG: &str = "/etc/kilter/reclaim.toml";
-
-/// The largest configuration that is read, in bytes.
-const MAX_BYTES: u64 = 1 << 20;
 
 /// Cgroups that are apps, unless told otherwise: systemd's scopes and services of desktop apps,
 /// containers.
@@ -103,18 +99,6 @@ impl Default for Config {
     }
 }
 
-/// A configuration that cannot be used. Nothing was done.
-#[derive(Debug, thiserror::Error)]
-#[error("{}{}: {problem}", path.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
-pub struct ConfigError {
-    /// The file.
-    pub path: PathBuf,
-    /// The line, where there is one.
-    pub line: Option<usize>,
-    /// What is wrong.
-    pub problem: String,
-}
-
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Raw {
@@ -156,39 +140,8 @@ struct RawRule {
 /// # Errors
 /// It is no regular file, too large, not TOML, or says something that cannot be done.
 pub fn load(root: &Path, path: &Path) -> Result<Config, ConfigError> {
-    let fail = |problem: String| ConfigError {
-        path: path.to_owned(),
-        line: None,
-        problem,
-    };
-    let text = match read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
-        Err(error) => return Err(fail(error.to_string())),
-    };
-    parse(root, &text).map_err(|(at, problem)| ConfigError {
-        line: at.map(|at| text[..at.min(text.len())].matches('\n').count() + 1),
-        ..fail(problem)
-    })
+    load_config(path, |text| parse(root, text))
 }
-
-fn read(path: &Path) -> std::io::Result<String> {
-    use std::io::{Error, ErrorKind};
-    // Looked at before it is opened: opening a pipe would wait for a writer.
-    let meta = std::fs::metadata(path)?;
-    if !meta.is_file() || meta.len() > MAX_BYTES {
-        let problem = "this is not a file of 1 MiB at most";
-        return Err(Error::new(ErrorKind::InvalidInput, problem));
-    }
-    let mut text = String::new();
-    std::fs::File::open(path)?
-        .take(MAX_BYTES)
-        .read_to_string(&mut text)?;
-    Ok(text)
-}
-
-/// What is wrong, and at which byte.
-type Problem = (Option<usize>, String);
 
 fn parse(root: &Path, text: &str) -> Result<Config, Problem> {
     let raw: Raw = toml::from_str(text).map_err(|error| {

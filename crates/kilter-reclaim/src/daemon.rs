@@ -81,6 +81,7 @@ pub struct Daemon<'k> {
     pub(crate) troubles: Vec<String>,
     pub(crate) begun: Instant,
     told: usize,
+    looks: u64,
     next_look: f64,
     next_sweep: f64,
     looked_at: f64,
@@ -151,6 +152,7 @@ impl<'k> Daemon<'k> {
             troubles: Vec::new(),
             begun: Instant::now(),
             told: 0,
+            looks: 0,
             next_look: 0.0,
             next_sweep: 0.0,
             looked_at: f64::NEG_INFINITY,
@@ -343,6 +345,11 @@ impl<'k> Daemon<'k> {
         self.act(plan, callers, tell);
         self.memory.pressed = false;
         self.schedule(is_urgent, acted, next);
+        self.looks += 1;
+        // Code that this look was the first to need is given back, as are the pages of a rare one.
+        if acted || self.looks.is_power_of_two() {
+            kilter_kernel::forget_code();
+        }
     }
 
     /// Whether something is to be decided: looks may cost more then.

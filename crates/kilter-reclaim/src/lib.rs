@@ -29,7 +29,7 @@ mod watch;
 mod work;
 
 pub use cgroup::{Cgroup, CgroupError};
-pub use config::{CONFIG, Cached, Config, ConfigError, Glob, Rule, load};
+pub use config::{CONFIG, Cached, Config, Glob, Rule, load};
 pub use daemon::{Call, Callers, Daemon, DaemonError};
 pub use params::{PARAMETERS, Tuning, defaults};
 pub use policy::{Memory, Mode};

@@ -1,7 +1,7 @@
 //! Which addresses to give advice about: from `maps`, or from a scan of the page tables where there
 //! are many mappings.
 
-use crate::maps::{self, Backing, Mapping};
+use crate::maps::{Backing, Mapping};
 use crate::target::{Target, TargetError};
 use kilter_api::SkippedRanges;
 use kilter_kernel::{Advice, Pages, scan_pages};
@@ -10,6 +10,9 @@ use std::ops::Range;
 
 /// Mappings above which the page tables are scanned instead, where the kernel can (Linux 6.7).
 pub const MANY: usize = 1000;
+
+/// How ranges were found, as told.
+const SCAN: &str = "pagemap_scan";
 
 /// What is to be done with one kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,22 +109,39 @@ impl Skips {
     }
 }
 
-/// Chooses the ranges of a process.
+/// Chooses the ranges of a process: by a scan of its page tables where it has more than so many
+/// mappings.
 ///
 /// # Errors
 /// The process has ended, or may not be looked at.
 pub fn choose(target: &Target, hints: Hints, many: usize) -> Result<Choice, TargetError> {
-    let text = target.maps()?;
-    let mappings = text.iter().filter(|&&byte| byte == b'\n').count();
-    if mappings > many
-        && let Some(choice) = scanned(target, hints, &text)
-    {
+    let mut choice = Choice::of_maps();
+    let mut within: Option<Range<usize>> = None;
+    target.each_mapping(|mapping| {
+        if mapping.backing != Backing::Special {
+            let start = within
+                .as_ref()
+                .map_or(mapping.range.start, |within| within.start);
+            within = Some(start..mapping.range.end);
+        }
+        choice.mappings += 1;
+        if choice.mappings <= many {
+            choice.add(mapping, hints);
+        }
+    })?;
+    let mappings = choice.mappings;
+    if mappings <= many {
+        return Ok(choice);
+    }
+    if let Some(choice) = within.and_then(|within| scanned(target, hints, within)) {
         return Ok(Choice { mappings, ..choice });
     }
-    Ok(Choice {
+    let mut choice = Choice {
         mappings,
-        ..of_maps(maps::parse(&text), hints)
-    })
+        ..Choice::of_maps()
+    };
+    target.each_mapping(|mapping| choice.add(mapping, hints))?;
+    Ok(choice)
 }
 
 /// What of a process is in swap, to be read back; all of its anonymous memory where the kernel cannot
@@ -130,17 +150,17 @@ pub fn choose(target: &Target, hints: Hints, many: usize) -> Result<Choice, Targ
 /// # Errors
 /// The process has ended, or may not be looked at.
 pub fn swapped(target: &Target) -> Result<Choice, TargetError> {
-    let text = target.maps()?;
     let hints = Hints {
         anon: Hint::Cold,
         file: Hint::Leave,
     };
-    let mut choice = of_maps(maps::parse(&text), hints);
+    let mut choice = Choice::of_maps();
+    target.each_mapping(|mapping| choice.add(mapping, hints))?;
     let ends = choice.ranges.first().zip(choice.ranges.last());
     if let Some(within) = ends.map(|((first, _), (last, _))| first.start..last.end)
         && let Ok(found) = scan_pages(target.pagemap(), within, Pages::Swapped)
     {
-        choice.how = "pagemap_scan";
+        choice.how = SCAN;
         choice.ranges = found
             .into_iter()
             .map(|range| (range, Advice::WillNeed))
@@ -153,31 +173,28 @@ pub fn swapped(target: &Target) -> Result<Choice, TargetError> {
     Ok(choice)
 }
 
-/// All mappings that advice can be about. Adjacent ones become one.
-fn of_maps(mappings: impl Iterator<Item = Mapping>, hints: Hints) -> Choice {
-    let mut choice = Choice {
-        how: "maps",
-        ..Choice::default()
-    };
-    for Mapping { range, backing } in mappings {
+impl Choice {
+    /// Nothing yet, to be chosen from mappings.
+    fn of_maps() -> Self {
+        Choice {
+            how: "maps",
+            ..Choice::default()
+        }
+    }
+
+    /// Adds a mapping, if advice can be about it. Adjacent ones become one.
+    fn add(&mut self, Mapping { range, backing }: Mapping, hints: Hints) {
         let hint = match backing {
             Backing::Swap => hints.anon,
             Backing::File => hints.file,
-            Backing::Special => {
-                choice.skipped.add("special", range.len());
-                continue;
-            }
-            Backing::Device => {
-                choice.skipped.add("device", range.len());
-                continue;
-            }
+            Backing::Special => return self.skipped.add("special", range.len()),
+            Backing::Device => return self.skipped.add("device", range.len()),
         };
         match hint.advice() {
-            Some(advice) => push(&mut choice.ranges, range, advice),
-            None => choice.skipped.add("not asked for", range.len()),
+            Some(advice) => push(&mut self.ranges, range, advice),
+            None => self.skipped.add("not asked for", range.len()),
         }
     }
-    choice
 }
 
 fn push(ranges: &mut Vec<(Range<usize>, Advice)>, range: Range<usize>, advice: Advice) {
@@ -188,14 +205,7 @@ fn push(ranges: &mut Vec<(Range<usize>, Advice)>, range: Range<usize>, advice: A
 }
 
 /// What is resident, by the page tables; none where the kernel cannot tell.
-fn scanned(target: &Target, hints: Hints, maps: &[u8]) -> Option<Choice> {
-    let mut first = maps::parse(maps);
-    let start = first.next()?.range.start;
-    // The last line stands for addresses that no advice can be about on some machines.
-    let last = maps::parse(maps)
-        .filter(|mapping| mapping.backing != Backing::Special)
-        .last()?;
-    let within = start..last.range.end;
+fn scanned(target: &Target, hints: Hints, within: Range<usize>) -> Option<Choice> {
     let kinds: Vec<(Pages, Advice)> = match (hints.anon.advice(), hints.file.advice()) {
         (Some(anon), Some(file)) if anon == file => vec![(Pages::Resident, anon)],
         (anon, file) => [(Pages::Anonymous, anon), (Pages::File, file)]
@@ -220,6 +230,12 @@ fn scanned(target: &Target, hints: Hints, maps: &[u8]) -> Option<Choice> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn of_maps(mappings: impl Iterator<Item = Mapping>, hints: Hints) -> Choice {
+        let mut choice = Choice::of_maps();
+        mappings.for_each(|mapping| choice.add(mapping, hints));
+        choice
+    }
 
     fn mapping(start: usize, pages: usize, backing: Backing) -> Mapping {
         let start = start * 4096;

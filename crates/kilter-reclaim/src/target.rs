@@ -4,6 +4,7 @@
 //! collected, its number is its own, so that both mean the same process. The open `pagemap` stands for
 //! its memory: once another program was executed, or the process has ended, it can no longer be read.
 
+use crate::maps::{self, Mapping};
 use crate::usage::{self, Rollup, Stat};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, openat};
@@ -15,6 +16,9 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+/// Room for lines of `maps`: a line holds a path of at most 4 KiB, in which a byte may take four.
+const MAPS_BYTES: usize = 32 * 1024;
 
 /// A process that is there.
 #[derive(Debug)]
@@ -123,12 +127,36 @@ impl Target {
         &self.pagemap
     }
 
-    /// The text of `maps`.
+    /// Its mappings, one after the other in ascending order; the text of 100,000 is never held at once.
     ///
     /// # Errors
     /// What the system says; the process may have ended.
-    pub fn maps(&self) -> Result<Vec<u8>, TargetError> {
-        read(&self.dir, "maps").map_err(|error| failure(self.pid, error))
+    pub fn each_mapping(&self, mut take: impl FnMut(Mapping)) -> Result<(), TargetError> {
+        let fail = |errno: Errno| failure(self.pid, errno.into());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let maps = openat(&self.dir, "maps", flags, Mode::empty()).map_err(fail)?;
+        let mut buffer = vec![0; MAPS_BYTES];
+        let mut held = 0;
+        loop {
+            let read = match rustix::io::read(&maps, &mut buffer[held..]) {
+                Ok(read) => read,
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(fail(errno)),
+            };
+            held += read;
+            let whole = match buffer[..held].iter().rposition(|&byte| byte == b'\n') {
+                Some(end) => end + 1,
+                // The last line may lack its end; one longer than the buffer does not exist.
+                None if read == 0 || held == buffer.len() => held,
+                None => continue,
+            };
+            maps::parse(&buffer[..whole]).for_each(&mut take);
+            buffer.copy_within(whole..held, 0);
+            held -= whole;
+            if read == 0 {
+                return Ok(());
+            }
+        }
     }
 
     /// The text of `smaps`.
@@ -262,7 +290,29 @@ mod tests {
         wait_for(State::Ended, &target);
         child.wait().unwrap();
         assert_eq!(target.state(), State::Ended);
-        assert!(target.rollup().is_err() && target.maps().is_err());
+        assert!(target.rollup().is_err() && target.each_mapping(|_| {}).is_err());
+    }
+
+    #[test]
+    fn mappings_are_those_of_the_whole_text() {
+        let me = std::process::id() as i32;
+        let mut found = Vec::new();
+        open(me, None)
+            .unwrap()
+            .each_mapping(|mapping| found.push(mapping))
+            .unwrap();
+        assert!(found.len() > 10);
+        assert!(
+            found.is_sorted_by(|a, b| a.range.end <= b.range.start),
+            "none twice"
+        );
+        let child = shell("read x");
+        let text = std::fs::read(format!("/proc/{}/maps", child.id())).unwrap();
+        let target = open(child.id() as i32, None).unwrap();
+        let mut found = Vec::new();
+        target.each_mapping(|mapping| found.push(mapping)).unwrap();
+        assert_eq!(found, maps::parse(&text).collect::<Vec<_>>());
+        drop(child.stdin);
     }
 
     #[test]

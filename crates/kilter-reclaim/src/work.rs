@@ -3,7 +3,6 @@
 //! A call holds the target's `mmap_lock` for reading, so a target that maps memory waits for it; and
 //! memory of a killed target is not freed before it ends. Both are why calls are small.
 
-use crate::maps;
 use crate::ranges::{Choice, Skips};
 use crate::target::{State, Target};
 use kilter_kernel::{Advice, RANGES_AT_MOST, advise};
@@ -250,8 +249,10 @@ impl Worker<'_> {
     fn mappings_in(&mut self, range: &Range<usize>) -> Vec<Range<usize>> {
         let target = self.target;
         let mappings = self.mappings.get_or_insert_with(|| {
-            let text = target.maps().unwrap_or_default();
-            maps::parse(&text).map(|mapping| mapping.range).collect()
+            let mut mappings = Vec::new();
+            // Of a process that has ended there are none.
+            let _ = target.each_mapping(|mapping| mappings.push(mapping.range));
+            mappings
         });
         let first = mappings.partition_point(|mapping| mapping.end <= range.start);
         mappings[first..]
