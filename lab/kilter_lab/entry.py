@@ -16,11 +16,13 @@ import msgspec
 from kilter_lab.console import Console
 from kilter_lab.errors import Ended, LabError, RequestError, ToldError
 from kilter_lab.messages import (
+    AppswitchRequest,
     AuditRequest,
     CompareRequest,
     LabRequest,
     ReportRequest,
     SelftestRequest,
+    StartupRequest,
     TuneRequest,
 )
 from kilter_lab.runner import BatchRunner
@@ -87,3 +89,11 @@ def _dispatch(request: LabRequest, console: Console) -> int:
                 from kilter_lab.selftest import selftest
 
                 return selftest(request, runner, console)
+            case AppswitchRequest():
+                from kilter_lab.reclaim.appswitch import appswitch
+
+                return appswitch(request, runner, console)
+            case StartupRequest():
+                from kilter_lab.reclaim.startup import startup
+
+                return startup(request, runner, console)

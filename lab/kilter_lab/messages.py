@@ -450,4 +450,42 @@ class ReportRequest(msgspec.Struct, tag_field="ask", tag="report"):
     output: str | None = None
 
 
-LabRequest = CompareRequest | TuneRequest | AuditRequest | SelftestRequest | ReportRequest
+class AppswitchRequest(msgspec.Struct, tag_field="ask", tag="appswitch"):
+    """``kilter reclaim experiment appswitch``."""
+
+    context: LabContext
+    question: Question
+    arms: list[str]
+    apps: int
+    switches: int
+    app_mib: int
+    limit_mib: int
+    swap_mib: int
+    think_s: float
+    killer: Literal["group", "earlyoom"] = "group"
+    blocks: int | None = None
+    budget_s: float | None = None
+    export: str | None = None
+
+
+class StartupRequest(msgspec.Struct, tag_field="ask", tag="startup"):
+    """``kilter reclaim experiment startup``."""
+
+    context: LabContext
+    question: Question
+    kinds: list[str]
+    app_mib: int
+    swap_mib: int
+    blocks: int | None = None
+    budget_s: float | None = None
+
+
+LabRequest = (
+    CompareRequest
+    | TuneRequest
+    | AuditRequest
+    | SelftestRequest
+    | ReportRequest
+    | AppswitchRequest
+    | StartupRequest
+)

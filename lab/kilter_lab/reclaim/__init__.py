@@ -1,0 +1,1 @@
+"""Experiments on proactive reclaim: switching between apps, and what a start costs."""

@@ -1,0 +1,59 @@
+"""A low-memory killer of Debian's for experiments on a whole, small machine: earlyoom."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from kilter_lab.errors import LabError
+
+OPTIONS = ("-m", "15", "-s", "100", "-r", "0", "--avoid", "^(systemd|init|python3 -I -m)$")
+"""Kill when less than 15 % of the memory is available, however much swap is free: Android's killer
+acts on memory too, long before swap is full."""
+
+LARGEST_MIB = 4096
+"""A machine with more memory than this is not made short of memory as a whole."""
+
+
+class Earlyoom:
+    """earlyoom, running. It kills the process with the highest oom_score."""
+
+    def __init__(self) -> None:
+        binary = shutil.which("earlyoom", path="/usr/sbin:/usr/bin:/sbin:/bin")
+        if binary is None:
+            raise LabError("earlyoom is missing", "apt-get install earlyoom")
+        total = int(Path("/proc/meminfo").read_text().split("MemTotal:")[1].split()[0]) // 1024
+        if total > LARGEST_MIB:
+            raise LabError(
+                f"earlyoom watches the whole machine, and this one has {total} MiB: this is for a "
+                "guest or a small machine",
+                "leave out --killer: a memory cgroup's own OOM killer is the default",
+            )
+        self._words = [binary, *OPTIONS]
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Earlyoom:
+        quiet = subprocess.DEVNULL
+        self._child = subprocess.Popen(self._words, stdout=quiet, stderr=quiet)
+        time.sleep(0.5)
+        self.check()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._child is not None
+        self._child.terminate()
+        self._child.wait()
+
+    def check(self) -> None:
+        """LabError where it has died."""
+        assert self._child is not None
+        if self._child.poll() is not None:
+            raise LabError(f"earlyoom ended with {self._child.returncode}")
