@@ -60,6 +60,7 @@ def test_every_kind_of_outcome_and_request_occurs() -> None:
     assert {type(r) for r in requests} == {
         messages.CompareRequest, messages.TuneRequest, messages.AuditRequest,
         messages.SelftestRequest, messages.ReportRequest,
+        messages.AppswitchRequest, messages.StartupRequest,
     }  # fmt: skip
 
 

@@ -20,6 +20,10 @@ pub enum LabRequest {
     Selftest(SelftestRequest),
     /// `kilter report`.
     Report(ReportRequest),
+    /// `kilter reclaim experiment appswitch`.
+    Appswitch(AppswitchRequest),
+    /// `kilter reclaim experiment startup`.
+    Startup(StartupRequest),
 }
 
 /// What every request that runs workloads carries.
@@ -278,6 +282,75 @@ pub struct ReportRequest {
     /// File to write; absent: standard output.
     #[serde(default)]
     pub output: Option<String>,
+}
+
+/// `kilter reclaim experiment appswitch`: apps that take turns in memory too small for all of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AppswitchRequest {
+    /// How to reach the binary; its seed is also that of the sequence of switches.
+    pub context: LabContext,
+    /// What is asked of the numbers.
+    pub question: Question,
+    /// Who reclaims, by name; the first is the base.
+    pub arms: Vec<String>,
+    /// Apps, at least 2.
+    pub apps: u32,
+    /// Changes of the app in front.
+    pub switches: u32,
+    /// MiB of each app's data.
+    pub app_mib: u32,
+    /// MiB that the apps may have in memory.
+    pub limit_mib: u32,
+    /// MiB of swap on zram.
+    pub swap_mib: u32,
+    /// Seconds from an app's answer to the next switch.
+    pub think_s: f64,
+    /// Who kills when memory runs out.
+    #[serde(default)]
+    pub killer: Killer,
+    /// Exactly so many blocks; absent: until the verdicts are in.
+    #[serde(default)]
+    pub blocks: Option<u32>,
+    /// End by seconds.
+    #[serde(default)]
+    pub budget_s: Option<f64>,
+    /// Where to write the raw runs (`.csv` or `.json`); absent for nowhere.
+    #[serde(default)]
+    pub export: Option<String>,
+}
+
+/// Who kills when memory runs out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Killer {
+    /// The OOM killer of the apps' memory cgroup.
+    #[default]
+    Group,
+    /// Debian's earlyoom, for a whole machine; there is no cgroup then.
+    Earlyoom,
+}
+
+/// `kilter reclaim experiment startup`: what starting, reclaiming and killing an app costs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StartupRequest {
+    /// How to reach the binary.
+    pub context: LabContext,
+    /// What is asked of the numbers.
+    pub question: Question,
+    /// Kinds of apps: `index`, `database`, `canvas`.
+    pub kinds: Vec<String>,
+    /// MiB of an app's data.
+    pub app_mib: u32,
+    /// MiB of swap on zram.
+    pub swap_mib: u32,
+    /// Exactly so many blocks; absent: until the verdicts are in.
+    #[serde(default)]
+    pub blocks: Option<u32>,
+    /// End by seconds.
+    #[serde(default)]
+    pub budget_s: Option<f64>,
 }
 
 /// Forms of a report.

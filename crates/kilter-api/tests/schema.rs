@@ -462,6 +462,30 @@ fn lab_requests() {
         runs: 400,
         budget_s: Some(120.0),
     };
+    let appswitch = AppswitchRequest {
+        context: context(),
+        question: question(),
+        arms: vec!["none".into(), "kilter".into()],
+        apps: 10,
+        switches: 30,
+        app_mib: 80,
+        limit_mib: 480,
+        swap_mib: 800,
+        think_s: 0.5,
+        killer: Killer::Earlyoom,
+        blocks: Some(5),
+        budget_s: None,
+        export: Some("/tmp/runs.csv".into()),
+    };
+    let startup = StartupRequest {
+        context: context(),
+        question: question(),
+        kinds: vec!["index".into()],
+        app_mib: 256,
+        swap_mib: 512,
+        blocks: None,
+        budget_s: Some(60.0),
+    };
     message(
         "lab-request",
         &[
@@ -470,6 +494,8 @@ fn lab_requests() {
             LabRequest::Audit(Box::new(audit)),
             LabRequest::Selftest(selftest),
             LabRequest::Report(report),
+            LabRequest::Appswitch(appswitch),
+            LabRequest::Startup(startup),
         ],
     );
 }

@@ -5,6 +5,7 @@ mod hold;
 mod lab;
 mod load;
 mod reclaim;
+mod reclaim_experiment;
 mod sched;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -14,6 +15,7 @@ use kilter_api::Risk;
 pub use lab::*;
 pub use load::*;
 pub use reclaim::*;
+pub use reclaim_experiment::*;
 pub use sched::*;
 use std::path::PathBuf;
 

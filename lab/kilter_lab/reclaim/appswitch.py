@@ -13,7 +13,7 @@ import msgspec
 from rich.text import Text
 
 from kilter_lab import compare, wording
-from kilter_lab.compare_text import Row, arm_rows, ratio_table
+from kilter_lab.compare_text import Row, metric_rows, ratio_table
 from kilter_lab.comparison import Comparison
 from kilter_lab.console import Console
 from kilter_lab.errors import LabError
@@ -202,7 +202,7 @@ def show(found: AppswitchTold, console: Console) -> None:
     console.data()
     by_name = {arm.arm: arm for arm in others}
     rows = [
-        (arm.label, [*arm_rows(arm, JUDGED)[:2], *_count_rows(by_name[arm.label])])
+        (arm.label, [*metric_rows(arm.verdicts, [], [], JUDGED), *_count_rows(by_name[arm.label])])
         for arm in found.comparison.arms
     ]
     confidence = found.comparison.arms[0].verdicts[0].confidence

@@ -19,7 +19,7 @@ import msgspec
 from rich.text import Text
 
 from kilter_lab import compare, wording
-from kilter_lab.compare_text import Row, arm_rows, ratio_table
+from kilter_lab.compare_text import Row, metric_rows, ratio_table
 from kilter_lab.comparison import Comparison
 from kilter_lab.console import Console
 from kilter_lab.errors import LabError
@@ -186,7 +186,7 @@ def show(found: KindTold, measured: compare.Measured, console: Console) -> None:
         )
     console.data()
     rows: list[tuple[str, list[Row]]] = [
-        (arm.label, arm_rows(arm, METRICS)[:1]) for arm in found.comparison.arms
+        (arm.label, metric_rows(arm.verdicts, [], [], METRICS)) for arm in found.comparison.arms
     ]
     confidence = found.comparison.arms[0].verdicts[0].confidence
     for line in ratio_table(rows, confidence, "cold"):

@@ -1,5 +1,6 @@
 //! `kilter reclaim`.
 
+use super::Experiment;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
@@ -17,6 +18,9 @@ pub enum Reclaim {
         /// Its name, a process of it, or its cgroup
         app: String,
     },
+    /// Measure on this machine what reclaim is worth
+    #[command(subcommand)]
+    Experiment(Experiment),
 }
 
 /// `kilter reclaim once`.

@@ -110,7 +110,8 @@ fn max_runs(given: Option<u32>, arms: usize) -> Result<Option<u32>, Failure> {
     }
 }
 
-fn export(path: &Path) -> Result<String, Failure> {
+/// Where raw runs are written.
+pub fn export(path: &Path) -> Result<String, Failure> {
     let ending = path.extension().and_then(|ending| ending.to_str());
     if !matches!(ending, Some("csv" | "json")) {
         return Err(Failure::new(format!(

@@ -1,5 +1,6 @@
 //! `kilter reclaim`: memory of apps in the background, given up before it has to be taken.
 
+mod experiment;
 mod once;
 mod run;
 mod status;
@@ -32,6 +33,7 @@ pub fn run(machine: &Machine, command: &Reclaim) -> Outcome {
         Reclaim::Run(args) => run::run(machine, args),
         Reclaim::Status => status::run(machine),
         Reclaim::Explain { app } => status::explain(machine, app),
+        Reclaim::Experiment(command) => experiment::run(machine, command),
     }
 }
 
