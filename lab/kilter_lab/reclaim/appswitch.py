@@ -275,9 +275,9 @@ def counters_table(base: ArmTold, arm: ArmTold) -> list[Text]:
     """The table of the patch set: counters of A and B, what B has more, and in percent of A."""
     name_width = max(len(name) for name in base.vmstat)
     head = f"{'A: ' + base.arm + ', B: ' + arm.arm:<{name_width}}"
-    head += f"{'A':>14}{'B':>14}{'delta':>14}{'ratio(%)':>10}"
+    head += f"{'A':>14}{'B':>14}{'delta':>14}{'ratio(%)':>12}"
     lines = [Text(head, style="bold")]
     for name, a, b, delta, percent in vmstat.table(base.vmstat, arm.vmstat, base.vmstat):
-        row = f"{name:<{name_width}}{a:>14.0f}{b:>14.0f}{delta:>14.0f}{percent:>10.2f}"
-        lines.append(Text(row))
+        told = f"{percent:.2f}" if a else "0.00" if b == 0 else "–"
+        lines.append(Text(f"{name:<{name_width}}{a:>14.0f}{b:>14.0f}{delta:>14.0f}{told:>12}"))
     return lines
