@@ -68,6 +68,7 @@ class Guest:
         kvm: bool = False,
         writable: Path | None = None,
         cpus: int = CPUS,
+        memory: str = MEMORY,
     ) -> None:
         self.kernel = kernel
         self.work = work
@@ -75,6 +76,7 @@ class Guest:
         self.writable = writable
         """A directory of the host's that the guest may write to."""
         self.cpus = cpus
+        self.memory = memory
         self.console = work / "kernel.log"
         self.heard = time.monotonic()
         """When the guest's command last said something."""
@@ -121,7 +123,7 @@ class Guest:
             *([] if self.kvm else ["--disable-kvm"]),
             *([] if self.kvm or self.cpus == 1 else [f"--qemu-opts={ONE_THREAD}"]),
             *("--run", str(self.kernel.image)),
-            *("--cpus", str(self.cpus), "--memory", MEMORY, "--user", "root"),
+            *("--cpus", str(self.cpus), "--memory", self.memory, "--user", "root"),
             *("--disk", str(disk)),
             *([] if self.writable is None else ["--rwdir", str(self.writable)]),
             *appended,

@@ -40,8 +40,8 @@ class ArmSpec(msgspec.Struct, frozen=True):
 
 
 ARMS = {
-    "none": ArmSpec("nobody reclaims; the kernel does not swap before it kills"),
-    "swap": ArmSpec("nobody reclaims; the kernel swaps by itself", swaps=True),
+    "none": ArmSpec("nobody reclaims"),
+    "swap": ArmSpec("nobody reclaims, and the group may swap by itself", swaps=True),
     "kilter": ArmSpec("kilter reclaim run --policy pressure", policy="pressure"),
     "on-cached": ArmSpec("kilter reclaim run --policy on-cached", policy="on-cached"),
     "every-switch": ArmSpec("plain page-out of all of an app at every switch", peer="every-switch"),

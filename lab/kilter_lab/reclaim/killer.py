@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -9,8 +10,9 @@ from pathlib import Path
 from types import TracebackType
 
 from kilter_lab.errors import LabError
+from kilter_lab.reclaim.place import PATH
 
-OPTIONS = ("-m", "15", "-s", "100", "-r", "0", "--avoid", "^(systemd|init|python3 -I -m)$")
+OPTIONS = ("-m", "15", "-s", "100", "-r", "0")
 """Kill when less than 15 % of the memory is available, however much swap is free: Android's killer
 acts on memory too, long before swap is full."""
 
@@ -22,7 +24,7 @@ class Earlyoom:
     """earlyoom, running. It kills the process with the highest oom_score."""
 
     def __init__(self) -> None:
-        binary = shutil.which("earlyoom", path="/usr/sbin:/usr/bin:/sbin:/bin")
+        binary = shutil.which("earlyoom", path=f"{os.environ.get('PATH', '')}:{PATH}")
         if binary is None:
             raise LabError("earlyoom is missing", "apt-get install earlyoom")
         total = int(Path("/proc/meminfo").read_text().split("MemTotal:")[1].split()[0]) // 1024

@@ -103,7 +103,10 @@ def adjustment(pressure: float) -> float:
 
 def stalled() -> float:
     """Seconds so far for which somebody on this machine waited for memory."""
-    some = Path("/proc/pressure/memory").read_text().splitlines()[0]
+    try:
+        some = Path("/proc/pressure/memory").read_text().splitlines()[0]
+    except OSError:
+        return 0.0  # No PSI: nobody knows.
     return int(some.rpartition("total=")[2]) / 1e6
 
 

@@ -94,9 +94,9 @@ pub struct LengthArgs {
 /// Who reclaims in the background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ArmArg {
-    /// Nobody, and the kernel does not swap before it kills
+    /// Nobody; the kernel kills in the group before it swaps (with earlyoom: it does as it likes)
     None,
-    /// Nobody; the kernel swaps by itself
+    /// Nobody; the kernel swaps the group's memory by itself
     Swap,
     /// `kilter reclaim run --policy pressure`
     Kilter,

@@ -70,9 +70,10 @@ fn check_arms(arms: &[ArmArg], killer: Killer) -> Result<(), Failure> {
             )),
         );
     }
-    if killer == Killer::Earlyoom && arms.contains(&ArmArg::Senpai) {
+    let of_a_group = [ArmArg::Senpai, ArmArg::Swap];
+    if killer == Killer::Earlyoom && arms.iter().any(|arm| of_a_group.contains(arm)) {
         return Err(Failure::new(
-            "--arms senpai: squeezes a memory cgroup, and with earlyoom there is none",
+            "--arms: senpai and swap are about a memory cgroup, and with earlyoom there is none",
         ));
     }
     Ok(())

@@ -1,0 +1,221 @@
+"""App switching against its bars: natively in a memory cgroup, and in a small guest with earlyoom.
+
+    python3 bench/reclaim/appswitch.py [KILTER] [--apps N]… [--blocks N] [--arm ARM]… [--seed N]
+                                       [--only native|guest] [--results FILE]
+
+Every table comes from ``kilter reclaim experiment appswitch``: arms interleaved in blocks, the first
+one (nobody reclaims) the base of all. Beside kilter stand senpai's method, a plain page-out at every
+switch, and the kernel's own swapping. The exit status is 1 where a bar of kilter's is missed.
+
+The guest boots a kernel that ``make test-vm`` has in its cache, with 1 GiB of memory; earlyoom comes
+from Debian's package, which is unpacked and never installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tests"))
+
+from vm import guest, kernels  # noqa: E402
+from vm.kinds import kind  # noqa: E402
+from vm.places import cache  # noqa: E402
+
+Found = dict[str, Any]
+KILLS, STALLS = 0.4, 0.1
+"""Parts of the base's that kilter may come to."""
+NATIVE = ("none", "kilter", "on-cached", "senpai", "every-switch", "swap")
+GUEST = ("none", "kilter", "on-cached", "every-switch")
+"""Senpai's method squeezes a cgroup, and there the whole machine is what is small."""
+GUEST_MEMORY, GUEST_APP_MIB, GUEST_SWAP_MIB = "1G", 110, 1024
+GUEST_LIMIT_S, GUEST_SILENCE_S = 3600.0, 1200.0
+STALLED = ("allocstall_total", "pgscan_direct")
+MARK = '{"request":'
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A line; ``met`` is None where nothing could be said."""
+
+    what: str
+    bar: str
+    found: str
+    met: bool | None
+
+
+def words(options: argparse.Namespace, apps: int, arms: list[str], *more: object) -> list[str]:
+    asked = ["--apps", apps, "--arms", ",".join(arms), "--blocks", options.blocks]
+    asked += ["--switches", options.switches, "--seed", options.seed, *more]
+    binary = str(Path(options.kilter).absolute())
+    return [str(word) for word in (binary, "reclaim", "experiment", "appswitch", *asked, "--json")]
+
+
+def native(options: argparse.Namespace, apps: int) -> Found | None:
+    """In a memory cgroup on this machine."""
+    chosen = options.arm or list(NATIVE)
+    done = subprocess.run(
+        words(options, apps, chosen), stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode not in (0, 1):
+        print(f"error: ended with {done.returncode}", file=sys.stderr)
+        return None
+    found: Found = json.loads(done.stdout)
+    return found
+
+
+def earlyoom() -> Path:
+    """The directory of Debian's earlyoom, unpacked below the cache."""
+    place = cache() / "bench" / "earlyoom"
+    binaries = place / "usr" / "bin"
+    if not (binaries / "earlyoom").exists():
+        place.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["apt-get", "download", "--quiet", "earlyoom"], cwd=place, check=True)
+        (package,) = place.glob("earlyoom_*.deb")
+        subprocess.run(["dpkg-deb", "--extract", package, place], check=True)
+    return binaries
+
+
+def in_guest(options: argparse.Namespace, apps: int) -> Found | None:
+    """In a guest that is small as a whole."""
+    reason = guest.reason_not_to()
+    kernel = kernels.remembered(kind(options.kernel))
+    if reason or kernel.missing:
+        print(f"skipped: no guest can be booted: {reason or kernel.missing}", file=sys.stderr)
+        return None
+    chosen = [arm for arm in options.arm or GUEST if arm in GUEST]
+    small = ["--app-mib", GUEST_APP_MIB, "--swap-mib", GUEST_SWAP_MIB, "--think", options.think]
+    asked = words(options, apps, chosen, "--killer", "earlyoom", *small)
+    variables = [f"PATH={earlyoom()}:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONDONTWRITEBYTECODE=1"]
+    ready = "mount -t tmpfs tmp /tmp && mkdir -p /run/kilter && modprobe zram num_devices=1"
+    command = f"{ready} && exec {guest.quoted('env', *variables, *asked)}"
+    place = cache() / "bench" / "logs" / f"appswitch-{apps}"
+    machine = guest.Guest(kernel, place, kvm=guest.kvm_works(kernel), cpus=1, memory=GUEST_MEMORY)
+    told: list[str] = []
+
+    def hear(line: str) -> None:
+        if line.startswith(MARK):
+            told.append(line)
+        else:
+            print(f"  {line}", file=sys.stderr, flush=True)
+
+    print(f"Linux {kernel.release} in a guest with {GUEST_MEMORY}", file=sys.stderr, flush=True)
+    with kernels.in_use():
+        ending = machine.run(command, hear, GUEST_LIMIT_S, GUEST_SILENCE_S)
+    if not told:
+        print(f"error: {ending.why or ending.code} (log: {place})", file=sys.stderr)
+        return None
+    found: Found = json.loads(told[0])
+    return found
+
+
+def table(found: Found) -> Iterator[str]:
+    """A line an arm."""
+    head = f"{'mean of a run':<14}{'kills':>7}{'cold':>7}{'hot':>7}{'mean s':>9}{'p50 s':>9}"
+    yield (
+        head + f"{'p90 s':>9}{'CPU s: cold':>13}{'hot':>8}{'reclaim':>9}{'saved':>8}{'stalled':>9}"
+    )
+    for arm in found["arms"]:
+        means = arm["means"]
+        counts = "".join(f"{means[key]:>7.1f}" for key in ("kills", "cold_starts", "hot_starts"))
+        times = "".join(f"{means[f'launch_{key}_s']:>9.3f}" for key in ("mean", "p50", "p90"))
+        saved = arm["cpu_saved_s"]
+        told = "" if saved is None else f"{saved:.2f}"
+        cpu = (
+            f"{means['cold_cpu_s']:>13.2f}{means['hot_cpu_s']:>8.2f}{means['reclaim_cpu_s']:>9.2f}"
+        )
+        yield f"{arm['arm']:<14}{counts}{times}{cpu}{told:>8}{means['stalled_s']:>9.2f}"
+    yield ""
+    for arm in found["comparison"]["arms"]:
+        yield arm["sentence"]
+
+
+def bars(found: Found, where: str, arm: str) -> Iterator[Bar]:
+    """What kilter has to come to."""
+    told = {entry["arm"]: entry for entry in found["arms"]}
+    if arm not in told:
+        return
+    kills = told[arm]["counts"]["kills"]
+    ends = "" if kills["high"] is None else f" ({kills['low']:.2f} … {kills['high']:.2f})"
+    ratio = kills["ratio"]
+    text = "the base has none" if ratio is None else f"{ratio:.2f}{ends}"
+    met = None if ratio is None else ratio <= KILLS
+    yield Bar(f"{where}, {arm}: kills over the base's", f"≤ {KILLS}", text, met)
+    if where.startswith("guest"):
+        base, ours = (
+            sum(told[name]["vmstat"][row] for row in STALLED[:1]) for name in ("none", arm)
+        )
+        text = f"{ours:.0f} of {base:.0f}"
+        yield Bar(
+            f"{where}, {arm}: direct reclaim stalls", f"≤ {STALLS:.0%}", text,
+            None if base == 0 else ours <= STALLS * base,
+        )  # fmt: skip
+        return
+    (result,) = (entry for entry in found["comparison"]["arms"] if entry["label"] == arm)
+    for verdict in result["verdicts"]:
+        p90 = verdict["metric"] == "launch_p90_s"
+        text = f"{verdict['ratio']:.2f} ({verdict['low']:.2f} … {verdict['high']:.2f}), "
+        text += str(verdict["verdict"])
+        fine = verdict["verdict"] == "better"
+        if not p90:
+            fine = verdict["verdict"] != "worse" and verdict["ratio"] <= 1
+        what = "p90 of launch times" if p90 else "mean of launch times"
+        yield Bar(f"{where}, {arm}: {what}", "better" if p90 else "no worse", text, fine)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    beside = Path(sys.executable).parent / "kilter"
+    parser.add_argument("kilter", nargs="?", default=str(beside), help="the binary")
+    parser.add_argument("--apps", type=int, action="append", default=[], help="repeatable: 10, 12")
+    parser.add_argument("--arm", action="append", default=[], help="repeatable; none comes first")
+    parser.add_argument("--blocks", type=int, default=3)
+    parser.add_argument("--switches", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--think", default="1s", help="between two switches in the guest")
+    parser.add_argument("--only", choices=("native", "guest"))
+    parser.add_argument("--kernel", default="eevdf", help="kind of the guest's kernel")
+    parser.add_argument("--results", type=Path, help="keep what was measured in this JSON file")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parsed()
+    places = {"native": native, "guest": in_guest}
+    lines: list[Bar] = []
+    kept: list[Found] = []
+    for name, measure in places.items():
+        for apps in (options.apps or (10, 12)) if options.only in (None, name) else ():
+            begun = time.monotonic()
+            found = measure(options, apps)
+            if found is None:
+                lines.append(Bar(f"{name}, {apps} apps", "", "not measured", None))
+                continue
+            kept.append({"where": name, "apps": apps} | found)
+            if options.results:
+                options.results.write_text(json.dumps(kept))
+            took = time.monotonic() - begun
+            print(
+                f"\n{name}, {apps} apps, seed {options.seed}, {options.blocks} blocks, {took:.0f} s"
+            )
+            print("\n".join(table(found)), flush=True)
+            for arm in ("kilter", "on-cached"):
+                lines += bars(found, f"{name}, {apps} apps", arm)
+    width = max(len(line.what) for line in lines)
+    print()
+    for line in lines:
+        word = {True: "met", False: "MISSED", None: "–"}[line.met]
+        print(f"{line.what:<{width}}  {line.bar:<9}  {line.found:<40}  {word}")
+    return 1 if any(line.met is False and ", kilter:" in line.what for line in lines) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
