@@ -3,12 +3,13 @@
     python3 bench/reclaim/appswitch.py [KILTER] [--apps N]… [--blocks N] [--arm ARM]… [--seed N]
                                        [--only native|guest] [--results FILE]
 
-Every table comes from ``kilter reclaim experiment appswitch``: arms interleaved in blocks, the first
-one (nobody reclaims) the base of all. Beside kilter stand senpai's method, a plain page-out at every
-switch, and the kernel's own swapping. The exit status is 1 where a bar of kilter's is missed.
+Every table comes from ``kilter reclaim experiment appswitch``: arms interleaved in blocks, the
+first one (nobody reclaims) the base of all. Beside kilter stand senpai's method, a plain page-out
+at every switch, and the kernel's own swapping. The exit status is 1 where a bar of kilter's is
+missed.
 
-The guest boots a kernel that ``make test-vm`` has in its cache, with 1 GiB of memory; earlyoom comes
-from Debian's package, which is unpacked and never installed.
+The guest boots a kernel that ``make test-vm`` has in its cache, with 1 GiB of memory; earlyoom is
+unpacked from Debian's package, and never installed.
 """
 
 from __future__ import annotations

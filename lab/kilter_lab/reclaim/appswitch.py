@@ -26,12 +26,13 @@ from kilter_lab.messages import (
     Json,
     Metric,
     RunOptions,
+    Settings,
 )
 from kilter_lab.outcome import guard_alpha
 from kilter_lab.reclaim import vmstat
 from kilter_lab.reclaim.arms import ARMS
 from kilter_lab.reclaim.counts import CountRatio, ratio
-from kilter_lab.reclaim.place import check, compression
+from kilter_lab.reclaim.place import check, compression, hierarchy
 from kilter_lab.reclaim.switching import Scene
 from kilter_lab.runner import Runner
 
@@ -113,7 +114,9 @@ def as_comparison(request: AppswitchRequest) -> CompareRequest:
     if unknown or len(set(request.arms)) < 2 or len(set(request.arms)) < len(request.arms):
         raise LabError(f"arms: two or more different ones of {', '.join(ARMS)}")
     counters = (Metric(VM + row, Json(f"/vm/{row}")) for row in vmstat.rows(vmstat.read()))
-    base, *others = (Arm(name, _command(request, name)) for name in request.arms)
+    base, *others = (
+        Arm(name, _command(request, name), _settings(request, name)) for name in request.arms
+    )
     return CompareRequest(
         context=msgspec.structs.replace(request.context, batch_options=["--as-root"]),
         options=RunOptions([*JUDGED, *SHOWN, *counters]),
@@ -124,6 +127,13 @@ def as_comparison(request: AppswitchRequest) -> CompareRequest:
         budget_s=request.budget_s,
         export=request.export,
     )
+
+
+def _settings(request: AppswitchRequest, arm: str) -> Settings:
+    """A group has a swappiness of its own on cgroup v1 alone; on v2 it is the machine's."""
+    if request.killer == "group" and hierarchy().version == 2 and not ARMS[arm].swaps:
+        return {"vm.swappiness": "0"}
+    return {}
 
 
 def _command(request: AppswitchRequest, arm: str) -> list[str]:

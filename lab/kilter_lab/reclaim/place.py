@@ -317,8 +317,10 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
+    """Empty where it has ended, whether or not somebody has taken note."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if fields[0] in "ZX" else fields[19]
     return ""
 
 
