@@ -44,12 +44,12 @@ class Scene(msgspec.Struct):
     """How to start it."""
     seed: int
     apps: int = 10
-    switches: int = 40
+    switches: int = 30
     app_mib: int = 80
     limit_mib: int | None = 480
     """Of the memory cgroup; None where the machine itself is small."""
     zram_mib: int = 1024
-    think_s: float = 0.4
+    think_s: float = 0.5
     """From an app's answer to the next switch."""
     killer: str = "group"
     """``group``: the memory cgroup's own OOM killer; ``earlyoom``: Debian's, for all of it."""

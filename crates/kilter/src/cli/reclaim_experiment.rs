@@ -44,7 +44,7 @@ pub struct Appswitch {
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
     pub swap_mib: Option<u32>,
     /// Time from an app's answer to the next switch (`500ms`, `2s`)
-    #[arg(long, value_name = "TIME", default_value = "300ms")]
+    #[arg(long, value_name = "TIME", default_value = "500ms")]
     pub think: String,
     /// Who kills when memory runs out
     #[arg(long, value_enum, default_value_t = KillerArg::Group)]
