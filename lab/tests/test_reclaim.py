@@ -21,7 +21,7 @@ from synthetic import MACHINE
 from kilter_lab import messages as m
 from kilter_lab.console import Console
 from kilter_lab.errors import LabError
-from kilter_lab.reclaim import apps, peers, place, startup, vmstat
+from kilter_lab.reclaim import apps, peers, place, startup, switching, vmstat
 from kilter_lab.reclaim.appswitch import appswitch, as_comparison
 from kilter_lab.reclaim.arms import ARMS
 from kilter_lab.reclaim.counts import fieller, ratio
@@ -340,3 +340,90 @@ def test_startup_tells_each_way() -> None:
 def test_a_note_survives_its_file() -> None:
     note = place.Note("b", 7, "8", "zram3", True, "/g", "/c")
     assert msgspec.json.decode(msgspec.json.encode(note), type=place.Note) == note
+
+
+class Pretended:
+    """An app that does nothing, and dies when told."""
+
+    def __init__(self, kind: str, mib: int, tasks: Path | None) -> None:
+        self.kind, self.pid, self.alive, self.adj = kind, id(self), True, 0
+        self.started = apps.Launch(1.0, 0.5, 0)
+        self.dies_in_front = False
+
+    @property
+    def killed(self) -> bool:
+        return not self.alive
+
+    def front(self) -> apps.Launch:
+        if self.dies_in_front:
+            self.alive = False
+        if not self.alive:
+            raise apps.EndedError("killed")
+        return apps.Launch(0.1, 0.1, 3)
+
+    def rank(self, adj: int) -> None:
+        self.adj = adj
+
+    def end(self) -> float:
+        self.alive = False
+        return 0.0
+
+
+class Listening:
+    """A reclaimer that only listens."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def cached(self, pid: int) -> None:
+        self.told.append(pid)
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> switching.Stage:
+    monkeypatch.setattr(switching, "App", Pretended)
+    scene = switching.Scene("none", ["kilter"], 1, apps=4)
+    return switching.Stage(scene, None, Listening())  # type: ignore[arg-type]
+
+
+def pretended(stage: switching.Stage) -> dict[int, Pretended]:
+    return stage.running  # type: ignore[return-value]
+
+
+def test_the_longest_unused_app_is_the_first_to_go(stage: switching.Stage) -> None:
+    for wanted in (0, 1, 2, 0):
+        stage.switch(wanted)
+    adj = {i: app.adj for i, app in pretended(stage).items()}
+    assert adj == {0: 0, 2: 900, 1: 908}
+    assert (len(stage.cold), len(stage.hot), stage.kills) == (3, 1, 0)
+    told = stage.reclaimer.told  # type: ignore[attr-defined]
+    assert told == [pretended(stage)[i].pid for i in (0, 1, 2)]
+
+
+def test_a_killed_app_starts_from_scratch(stage: switching.Stage) -> None:
+    for wanted in (0, 1, 2):
+        stage.switch(wanted)
+    pretended(stage)[0].alive = False
+    stage.switch(0)
+    assert (len(stage.cold), len(stage.hot), stage.kills) == (4, 0, 1)
+
+
+def test_an_app_killed_by_its_own_launch_is_started_again(stage: switching.Stage) -> None:
+    for wanted in (0, 1):
+        stage.switch(wanted)
+    pretended(stage)[0].dies_in_front = True
+    stage.switch(0)
+    assert (len(stage.cold), stage.kills) == (3, 1)
+    stage.switch(1)
+    assert pretended(stage)[0].adj == 900
+    assert stage.reclaimer.told[-1] == pretended(stage)[0].pid  # type: ignore[attr-defined]
+
+
+def test_what_never_fits_is_told(stage: switching.Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise apps.EndedError("killed")
+
+    monkeypatch.setattr(switching, "App", never)
+    with pytest.raises(LabError, match="one app of 80 MiB alone does not fit"):
+        stage.switch(0)
+    assert stage.kills == switching.TRIES

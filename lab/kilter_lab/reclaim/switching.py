@@ -76,7 +76,7 @@ class Stage:
         self.kinds = mix(scene.apps)
         self.running: dict[int, App] = {}
         self.recent: list[int] = []
-        """The apps that run, the front one last."""
+        """The apps in the order of their last use, the front one last; some may be dead."""
         self.kills = 0
         self.cold: list[Launch] = []
         self.hot: list[Launch] = []
@@ -128,7 +128,6 @@ class Stage:
                 raise LabError(f"an app ({self.kinds[i]}) failed")
             self.kills += 1
             self.running.pop(i).end()
-            self.recent.remove(i)
 
     def close(self) -> None:
         """End all apps; who was killed until now counts."""
