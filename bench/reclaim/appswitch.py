@@ -8,7 +8,7 @@ puts senpai's method, a plain page-out at every switch, and the kernel's own swa
 with it, where ten verdicts share the error, so that few blocks call less. The exit status is 1
 where a bar is missed.
 
-The guest boots a kernel that ``make test-vm`` has in its cache, with 1 GiB of memory; earlyoom is
+The guest boots a kernel that ``make test-vm`` has in its cache, with 768 MiB of memory; earlyoom is
 unpacked from Debian's package, and never installed.
 """
 
@@ -36,8 +36,8 @@ KILLS, STALLS = 0.4, 0.1
 """Parts of the base's that kilter may come to."""
 BARS = ("none", "kilter")
 PEERS = ("none", "kilter", "on-cached", "senpai", "every-switch", "swap")
-GUEST_MEMORY, GUEST_APP_MIB, GUEST_SWAP_MIB = "1G", 110, 1024
-GUEST_LIMIT_S, GUEST_SILENCE_S = 3600.0, 1200.0
+GUEST_MEMORY, GUEST_SWAP_MIB = "768M", 768
+GUEST_LIMIT_S, GUEST_SILENCE_S = 7200.0, 7200.0
 MARK = '{"request":'
 
 
@@ -98,7 +98,7 @@ def in_guest(options: argparse.Namespace, apps: int) -> Found | None:
     if reason or kernel.missing:
         print(f"skipped: no guest can be booted: {reason or kernel.missing}", file=sys.stderr)
         return None
-    small = ["--app-mib", GUEST_APP_MIB, "--swap-mib", GUEST_SWAP_MIB, "--think", options.think]
+    small = ["--swap-mib", GUEST_SWAP_MIB, "--think", options.think]
     asked = words(options, apps, BARS, options.guest_blocks, "--killer", "earlyoom", *small)
     variables = [f"PATH={earlyoom()}:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONDONTWRITEBYTECODE=1"]
     ready = "mount -t tmpfs tmp /tmp && mkdir -p /run/kilter && modprobe zram num_devices=1"
