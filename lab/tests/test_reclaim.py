@@ -226,6 +226,8 @@ class Played:
 
     def __init__(self, **by_arm: dict[str, float]) -> None:
         self.by_arm, self.clock = by_arm, 0.0
+        self.fails: set[int] = set()
+        """Numbers of runs."""
         self.dice = random.Random(1)
 
     def now(self) -> float:
@@ -241,9 +243,11 @@ class Played:
                 name: value * math.exp(self.dice.gauss(0, 0.02)) if name.endswith("_s") else value
                 for name, value in found.items()
             }
+            outcome = m.Exited(2 if request.id in self.fails else 0)
             record = m.RunRecord(
-                request.command, {}, "2025-01-01T00:00:00Z", self.clock, m.Exited(0), 30, 1, 1, 1,
+                request.command, {}, "2025-01-01T00:00:00Z", self.clock, outcome, 30, 1, 1, 1,
                 0, 0, 0, 0, m.MachineDelta(0, 0), metrics=found, fingerprint=MACHINE,
+                stderr_tail="switch 3\nerror: the daemon has ended\n",
             )  # fmt: skip
             yield m.Ran(request.id, record)
 
@@ -291,6 +295,18 @@ def test_the_table_tells_kills_launches_and_cpu() -> None:
     assert swapped.split() == ["pswpout", "0", "100", "100", "–"]
     assert "not in pgscan_* and pgsteal_*" in text
     assert "kilter against none: better" in text
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_a_failed_run_costs_its_block_and_says_why() -> None:
+    played = Played(none=launches(0.8, 20, 4.0, 0.5, 0), kilter=launches(0.4, 5, 1.0, 1.5, 1.0))
+    played.fails = {6}
+    out, err = io.StringIO(), io.StringIO()
+    appswitch(switches(), played, Console(out, err))
+    assert "3 blocks" in out.getvalue().splitlines()[-1]
+    assert " better" in out.getvalue()
+    assert "warning: " in err.getvalue()
+    assert ": the daemon has ended" in err.getvalue()
 
 
 @pytest.mark.usefixtures("anywhere")

@@ -18,6 +18,7 @@ from kilter_lab.comparison import Comparison
 from kilter_lab.console import Console
 from kilter_lab.errors import LabError
 from kilter_lab.export import write_export
+from kilter_lab.judging import Judge, fixed_judge
 from kilter_lab.measure import Bench, arm_values
 from kilter_lab.messages import (
     AppswitchRequest,
@@ -25,6 +26,7 @@ from kilter_lab.messages import (
     CompareRequest,
     Json,
     Metric,
+    Ran,
     RunOptions,
     Settings,
 )
@@ -91,6 +93,9 @@ def appswitch(request: AppswitchRequest, runner: Runner, console: Console) -> in
     asked = as_comparison(request)
     bench = Bench(runner, asked.options)
     judge, measured = compare.measure(asked, bench, console)
+    judge = judge_of_what_is_left(asked, judge, measured)
+    for text in why_runs_failed(measured):
+        console.warn(text)
     comparison = compare.conclude(asked, bench, judge, measured)
     found = AppswitchTold(
         request, compression(), _arms(request, measured), comparison, list(vmstat.NOTES)
@@ -106,6 +111,31 @@ def appswitch(request: AppswitchRequest, runner: Runner, console: Console) -> in
     if measured.interrupted:
         return 130
     return compare.exit_status(comparison, request.question.require_better)
+
+
+def judge_of_what_is_left(asked: CompareRequest, judge: Judge, measured: compare.Measured) -> Judge:
+    """With a fixed number of blocks the one look is at those without a failed run.
+
+    A run takes half a minute: one that failed is no reason to say nothing of the others.
+    """
+    if asked.blocks is None or measured.interrupted:
+        return judge
+    arms = range(1, len(measured.arms))
+    left = min(len(measured.good_blocks(arm, JUDGED[0].name)) for arm in arms)
+    if not 2 <= left < asked.blocks:
+        return judge
+    return fixed_judge(asked.question, asked.options.metrics, len(asked.arms), left)
+
+
+def why_runs_failed(measured: compare.Measured) -> list[str]:
+    """The last words of the first failed run of each arm."""
+    told = []
+    for index, arm in enumerate(measured.arms):
+        replies = [o.reply for o in measured.failed(index) if isinstance(o.reply, Ran)]
+        words = replies[0].record.stderr_tail.strip().splitlines() if replies else []
+        if words:
+            told.append(f"{arm.label}: {words[-1].removeprefix('error: ')}")
+    return told
 
 
 def as_comparison(request: AppswitchRequest) -> CompareRequest:
