@@ -15,22 +15,28 @@ It boots the newest kernel with CFS that ``make test-vm`` has in its cache.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
-sys.path.insert(0, str(REPOSITORY / "tests"))
+sys.path[:0] = [str(HERE), str(REPOSITORY / "tests")]
+
+from parameters import ALL  # noqa: E402
+from searches import SEPARATOR  # noqa: E402
 
 from vm import guest, kernels, kinds  # noqa: E402
 
 LIMIT_S = 4 * 3600.0
 SILENCE_S = 1800.0
-BOOTS = 3
-"""An emulated guest may die before it gets to work."""
+BOOTS = 4
+"""Guests for a step."""
 TREES = ("/tmp", "/run/kilter", "/var/lib/kilter")
 
 
@@ -53,41 +59,74 @@ def main() -> int:
         print(f"skipped: {reason}", file=sys.stderr)
         return 0
     print(f"Linux {kernel.release} in a guest, seed {options.seed}", flush=True)
+    begun = time.monotonic()
+    step = partial(stepped, kernel, {"kilter": options.kilter, "seed": options.seed})
+    found = step({"who": "here", "about": "all"})
+    lacking = [name for name in ALL if name not in found["here"]]
+    print(f"{len(found['here'])} of {len(ALL)} parameters are here; not here: {', '.join(lacking)}")
+    print(f"never searched by kilter, since they can hang the machine: {', '.join(found['risky'])}")
+    claims = []
+    for about, trials in (("all", options.trials), ("three", options.retry)):
+        claims.append(step({"who": "article", "about": about, "trials": trials}))
+        show(claims[-1])
+        claims.append(step({"who": "kilter", "about": about, "seconds": claims[-1]["seconds"]}))
+        show(claims[-1])
+    wanted = [claim for claim in claims if claim["settings"]]
+    most = {"most": options.max_runs, "claims": wanted}
+    worth = step({"who": "truth", "about": "all", **most})
+    print("\nOf the time of a build under the defaults (95 % interval over all arms):")
+    for claim in claims:
+        print(f"  {claim['who']:14} {worth.get(claim['who'], 'changes nothing')}")
+    print(f"({time.monotonic() - begun:.0f} s)")
+    return 0
+
+
+def show(claim: dict[str, Any]) -> None:
+    """A search's own words."""
+    print(f"\n{claim['who']}: {claim['builds']} builds, {claim['seconds']:.0f} s.", end=" ")
+    print(f"It says: {claim['says']}")
+    for name, value in claim["settings"].items():
+        print(f"  {name} = {value}")
+    sys.stdout.flush()
+
+
+def stepped(kernel: kernels.Kernel, common: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
+    """What a step found, in a guest of its own: the programs in an emulated one may die."""
     words = [
         "env",
         f"PYTHONPATH={REPOSITORY / 'lab'}",
         "PYTHONDONTWRITEBYTECODE=1",
         sys.executable,
         HERE / "searches.py",
-        options.kilter,
-        *(options.trials, options.retry, options.max_runs, options.seed),
+        json.dumps(common | step),
     ]
     # In the guest these belong to nobody yet; what is written there is gone with it.
     ready = " && ".join(f"mkdir -p {tree} && mount -t tmpfs tmp {tree}" for tree in TREES)
     command = f"{ready} && exec {guest.quoted(*words)}"
-    begun = time.monotonic()
     for _ in range(BOOTS):
-        ending, lines = boot(kernel, command)
-        if lines:
-            break
-    print(f"({time.monotonic() - begun:.0f} s)")
-    if ending.code != 0:
-        print(f"error: {ending.why or f'it ended with {ending.code}'}", file=sys.stderr)
-    return 1 if ending.code is None else ending.code
+        ending, found = boot(kernel, command)
+        if found is not None:
+            return found
+        why = ending.why or f"it ended with {ending.code}"
+        print(f"once more ({step['who']} {step['about']}): {why}", file=sys.stderr, flush=True)
+    raise SystemExit(f"error: no guest came to the end of it in {BOOTS} boots")
 
 
-def boot(kernel: kernels.Kernel, command: str) -> tuple[guest.Ending, int]:
-    """How it ended, and how many lines it said: none where the kernel died on its way up."""
-    heard = 0
+def boot(kernel: kernels.Kernel, command: str) -> tuple[guest.Ending, dict[str, Any] | None]:
+    """How it ended, and what it told."""
+    found: dict[str, Any] | None = None
 
     def hear(line: str) -> None:
-        nonlocal heard
-        heard += 1
-        print(line, flush=True)
+        nonlocal found
+        _, marked, text = line.partition(SEPARATOR)
+        if marked:
+            found = json.loads(text)
+        else:
+            print(line, flush=True)
 
     with tempfile.TemporaryDirectory() as place:
         machine = guest.Guest(kernel, Path(place), kvm=guest.kvm_works(kernel))
-        return machine.run(command, hear, LIMIT_S, SILENCE_S), heard
+        return machine.run(command, hear, LIMIT_S, SILENCE_S), found
 
 
 if __name__ == "__main__":

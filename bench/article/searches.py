@@ -1,4 +1,4 @@
-"""What happens in the guest: both of the article's searches, kilter's, and the truth about all."""
+"""What happens in the guest: a search of the article's, one of kilter's, or the truth about all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from parameters import ALL, FIXED, RETRY, SWITCHES
 FILES = 4
 FUNCTIONS = 4
 FEATURES = "sched.features."
+SEPARATOR = "\x1e"
+"""Before a line that is meant for the host."""
 NEVER = "hang"
 """The risk of knobs that kilter never searches."""
 
@@ -187,37 +189,34 @@ def run(words: list[str]) -> Any:
 
 
 def main() -> None:
-    kilter, *numbers = sys.argv[1:]
-    trials, retry, most, seed = (int(number) for number in numbers)
+    """One step, told as JSON: a search, or the truth about all."""
+    step = json.loads(sys.argv[1])
+    kilter, seed = step["kilter"], step["seed"]
     knobs = here(kilter)
-    names = [name for name in ALL if name in knobs]
-    print(f"{len(names)} of {len(ALL)} parameters are here; not here:")
-    print(f"  {', '.join(name for name in ALL if name not in knobs)}", flush=True)
-    risky = ", ".join(name for name in names if knobs[name].risk == NEVER)
-    print(f"never searched by kilter, since they can hang the machine: {risky}", flush=True)
+    names = [name for name in (ALL if step["about"] == "all" else RETRY) if name in knobs]
     with tempfile.TemporaryDirectory() as directory:
         build = project(Path(directory))
-        claims = []
-        for about, chosen, count in (("all", names, trials), ("three", list(RETRY), retry)):
-            claims.append(article(f"article {about}", knobs, chosen, count, build, seed))
-            show(claims[-1])
-            spent = claims[-1].seconds
-            safe = [name for name in chosen if knobs[name].risk != NEVER]
-            claims.append(kilters(f"kilter {about}", kilter, safe, spent, build, seed))
-            show(claims[-1])
-        wanted = [claim for claim in claims if claim.settings]
-        worth = truth(kilter, wanted, most, build, seed)
-    print("\nOf the time of a build under the defaults (95 % interval over all arms):")
-    for claim in claims:
-        print(f"  {claim.who:14} {worth.get(claim.who, 'changes nothing')}")
+        match step["who"]:
+            case "article":
+                claim = article(
+                    "article " + step["about"], knobs, names, step["trials"], build, seed
+                )
+                tell(asdict(claim))
+            case "kilter":
+                safe = [name for name in names if knobs[name].risk != NEVER]
+                who = "kilter " + step["about"]
+                tell(asdict(kilters(who, kilter, safe, step["seconds"], build, seed)))
+            case "truth":
+                claims = [Claim(**claim) for claim in step["claims"]]
+                tell(truth(kilter, claims, step["most"], build, seed))
+            case "here":
+                risky = [name for name in names if knobs[name].risk == NEVER]
+                tell({"here": names, "risky": risky})
 
 
-def show(claim: Claim) -> None:
-    """A search's own words."""
-    print(f"\n{claim.who}: {claim.builds} builds, {claim.seconds:.0f} s. It says: {claim.says}")
-    for name, value in claim.settings.items():
-        print(f"  {name} = {value}")
-    sys.stdout.flush()
+def tell(found: dict[str, Any]) -> None:
+    """A line for the host."""
+    print(f"{SEPARATOR}{json.dumps(found)}", flush=True)
 
 
 if __name__ == "__main__":
