@@ -47,7 +47,7 @@ pub struct ReclaimOnce {
     pub scan_s: f64,
     /// How ranges were found: `maps`, `pagemap_scan` or `none`.
     pub scan: String,
-    /// Mappings that the processes have.
+    /// Mappings that were looked at: all of them, unless page tables were scanned instead.
     pub mappings: usize,
     /// Calls made.
     pub calls: u64,

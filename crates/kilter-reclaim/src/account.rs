@@ -13,8 +13,8 @@ use kilter_api::MemoryUse;
 /// which 1.1 were measured on an idle machine.
 pub const SWAP_IN_S: f64 = 2e-3 / (1 << 20) as f64;
 
-/// Seconds that an app loses for a page of a file that it reads back.
-const FILE_IN_S: f64 = 1e-4;
+/// What a major fault reads back at least: a page of the smallest size there is.
+const FAULT_BYTES: u64 = 4096;
 
 /// An app that comes back within this many seconds of a page-out came back at once.
 pub const AT_ONCE_S: f64 = 10.0;
@@ -102,6 +102,8 @@ pub struct Paged {
     pub left: u64,
     /// CPU seconds.
     pub cpu_s: f64,
+    /// Bytes that it took out.
+    pub out: u64,
     /// Bytes of it that came back.
     pub back: u64,
     /// Whether it has been counted as a strike, or as none.
@@ -120,10 +122,8 @@ impl Account {
     ) -> bool {
         let faults = major_faults.saturating_sub(self.major_faults);
         let fell = self.swapped.saturating_sub(memory.swapped_bytes);
-        // Memory that was freed in swap comes back without a fault.
-        let back = if faults > 0 { fell } else { 0 };
         if self.paged.is_some() {
-            self.charge(now, back, faults, tuning);
+            self.charge(now, fell, faults, tuning);
         }
         self.swapped = memory.swapped_bytes;
         self.major_faults = major_faults;
@@ -142,14 +142,17 @@ impl Account {
         }
     }
 
-    /// Charges what came back.
-    fn charge(&mut self, now: f64, back: u64, faults: u64, tuning: &Tuning) {
+    /// Charges what came back: by how much its swap fell, and by its major faults, since what comes
+    /// back while the rest is still being paged out never lets it fall. Memory that was freed in swap
+    /// comes back without a fault.
+    fn charge(&mut self, now: f64, fell: u64, faults: u64, tuning: &Tuning) {
         let Some(paged) = &mut self.paged else { return };
-        let of_files = faults.saturating_sub(back / 4096);
-        let mut cost = back as f64 * SWAP_IN_S;
-        if back == 0 && now - paged.at < AT_ONCE_S {
-            cost += of_files as f64 * FILE_IN_S;
+        if faults == 0 {
+            return;
         }
+        let by_faults = (faults * FAULT_BYTES).min(paged.out.saturating_sub(paged.back));
+        let back = fell.max(by_faults);
+        let mut cost = back as f64 * SWAP_IN_S;
         paged.back += back;
         self.refaulted += back;
         let at_once = now - paged.at < AT_ONCE_S;
@@ -187,6 +190,9 @@ impl Account {
                     at: now,
                     left: done.after.resident_bytes,
                     cpu_s: done.cpu_s,
+                    out: done
+                        .reclaimed
+                        .max(done.stored.map_or(0, |(stored, _)| stored)),
                     back: 0,
                     judged: false,
                 });
@@ -263,6 +269,23 @@ mod tests {
             "{}",
             account.not_before
         );
+    }
+
+    #[test]
+    fn what_comes_back_during_the_page_out_counts_too() {
+        let mut account = Account::default();
+        account.see(0.0, &cached(), memory(100, 0), 0, &tuning());
+        let done = Done {
+            reclaimed: 0,
+            after: memory(100, 0),
+            stored: Some((100 * MIB, 30 * MIB)),
+            ..Done::default()
+        };
+        account.did(1.0, What::PageOut, done, String::new(), &tuning());
+        account.see(2.0, &cached(), memory(100, 0), 25_600, &tuning());
+        assert_eq!((account.refaulted, account.strikes), (100 * MIB, 1));
+        account.see(3.0, &cached(), memory(100, 0), 90_000, &tuning());
+        assert_eq!(account.refaulted, 100 * MIB, "no more than was taken out");
     }
 
     #[test]

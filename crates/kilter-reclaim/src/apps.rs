@@ -21,6 +21,9 @@ const TICKS_PER_S: f64 = 100.0;
 /// Part of a CPU that still counts as none: programs in the background wake up now and then.
 const IDLE_PART: f64 = 0.005;
 
+/// Sweeps between two that ask known apps for their cgroups again.
+const MOVED: u64 = 8;
+
 /// What tells one app from another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
@@ -74,9 +77,10 @@ pub struct Apps {
     proc: Proc,
     within: Option<Cgroup>,
     /// By key.
-    pub apps: BTreeMap<Key, App>,
+    pub apps: BTreeMap<Key, Box<App>>,
     /// Processes at the last sweep.
     pub processes: usize,
+    sweeps: u64,
 }
 
 /// What one look at an app's processes brings.
@@ -102,6 +106,7 @@ impl Apps {
             within,
             apps: BTreeMap::new(),
             processes: 0,
+            sweeps: 0,
         })
     }
 
@@ -112,11 +117,20 @@ impl Apps {
             None => self.proc.pids(),
         };
         self.processes = pids.len();
+        self.sweeps += 1;
         let known: BTreeSet<Member> = self.members().collect();
         let mut found: BTreeMap<Key, Found> = BTreeMap::new();
+        // Apps of one process that are known: whether they are the same is seen when they are looked
+        // at, and where they were moved to, now and then.
+        let mut lone = self.lone(config);
+        let mut kept: BTreeSet<i32> = BTreeSet::new();
         // Processes whose children count with them, and their app.
         let mut trees: BTreeMap<i32, Key> = BTreeMap::new();
         for pid in pids {
+            if lone.remove(&pid) && !self.sweeps.is_multiple_of(MOVED) {
+                kept.insert(pid);
+                continue;
+            }
             let Some((member, stat)) = self.candidate(pid) else {
                 continue;
             };
@@ -137,19 +151,39 @@ impl Apps {
             if one.tree {
                 trees.insert(pid, key.clone());
             }
+            if let (Key::Process(..), false, Some(app)) = (&key, one.tree, self.apps.get_mut(&key))
+            {
+                app.found(one, vec![member]);
+                kept.insert(pid);
+                continue;
+            }
             let entry = found.entry(key).or_insert(Found {
                 members: Vec::new(),
                 ..one
             });
             entry.members.push(member);
         }
-        self.apps.retain(|key, _| found.contains_key(key));
-        for (key, found) in found {
-            let app = self.apps.entry(key).or_insert_with(App::new);
-            app.members = found.members;
-            app.name = found.name;
-            app.cgroup = found.cgroup;
-            app.frozen_file = found.frozen_file;
+        self.apps.retain(|key, _| match key {
+            Key::Process(pid, _) if kept.contains(pid) => true,
+            key => found.contains_key(key),
+        });
+        for (key, mut found) in found {
+            let mut members = std::mem::take(&mut found.members);
+            members.shrink_to_fit();
+            let app = self.apps.entry(key).or_insert_with(|| Box::new(App::new()));
+            app.found(found, members);
+        }
+    }
+
+    /// Apps of one process, none of which may be the top of a tree.
+    fn lone(&self, config: &Config) -> BTreeSet<i32> {
+        let lone = |(key, app): (&Key, &Box<App>)| match key {
+            Key::Process(pid, _) if app.members.len() == 1 => Some(*pid),
+            _ => None,
+        };
+        match config.has_trees() {
+            true => BTreeSet::new(),
+            false => self.apps.iter().filter_map(lone).collect(),
         }
     }
 
@@ -230,7 +264,7 @@ impl Apps {
                 memory,
                 major_faults,
                 ..
-            } = app;
+            } = app.as_mut();
             if account.see(now, standing, *memory, *major_faults, tuning) {
                 back.push(key.clone());
             }
@@ -260,7 +294,7 @@ impl App {
             frozen_file: None,
             memory: MemoryUse::default(),
             signs: Signs::default(),
-            standing: Standing::Active("not looked at yet".to_owned()),
+            standing: Standing::Active("not looked at yet".into()),
             account: Account::default(),
             major_faults: 0,
             ticks: 0,
@@ -268,6 +302,14 @@ impl App {
             seen_at: 0.0,
             left_out_until: None,
         }
+    }
+
+    /// Takes what a sweep found.
+    fn found(&mut self, found: Found, members: Vec<Member>) {
+        self.members = members;
+        self.name = found.name;
+        self.cgroup = found.cgroup;
+        self.frozen_file = found.frozen_file;
     }
 
     fn take(&mut self, look: Look, kernel: &Kernel, key: &Key, now: f64) {

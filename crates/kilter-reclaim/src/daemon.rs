@@ -27,9 +27,9 @@ const QUICK_S: f64 = 0.5;
 /// Seconds between a look and the next one that an event asks for, at least.
 const AFTER_EVENT_S: f64 = 0.1;
 
-/// Looks, and sweeps, take at most this part of the time: one in 1,500; one in a hundred while memory is
+/// Looks, and sweeps, take at most this part of the time: one in 2,000; one in a hundred while memory is
 /// scarce.
-const AT_REST: f64 = 1500.0;
+const AT_REST: f64 = 2000.0;
 const WHILE_SCARCE: f64 = 100.0;
 
 /// Bytes by which memory in use may grow in a second: how soon what is available may be gone.
@@ -374,7 +374,7 @@ impl<'k> Daemon<'k> {
 
     /// What is to be done now; apps that have come back are read ahead first.
     fn plan(&self, now: f64, back: Vec<Key>) -> PlanOf {
-        let apps: Vec<Seen<'_>> = self.apps.apps.values().map(App::seen).collect();
+        let apps: Vec<Seen<'_>> = self.apps.apps.values().map(|app| app.seen()).collect();
         let keys: Vec<&Key> = self.apps.apps.keys().collect();
         let plan = decide(&apps, self.moment(now));
         let short = self.memory.short(&self.tuning);

@@ -384,7 +384,7 @@ mod tests {
     }
 
     fn standing() -> Standing {
-        Standing::Cached(By::Rule, "x".to_owned())
+        Standing::Cached(By::Rule, "x".into())
     }
 
     /// Apps of 80 MiB, cold, cached since these times.

@@ -6,10 +6,22 @@ use crate::target::{Target, TargetError};
 use kilter_api::SkippedRanges;
 use kilter_kernel::{Advice, Pages, scan_pages};
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// Mappings above which the page tables are scanned instead, where the kernel can (Linux 6.7).
 pub const MANY: usize = 1000;
+
+/// Where mappings end that nobody asked to have higher: 47 bits of address, but for arm64, which has 48.
+/// A kernel with fewer refuses the scan.
+#[cfg(target_pointer_width = "64")]
+const USER_END: usize =
+    (1 << if cfg!(target_arch = "aarch64") {
+        48
+    } else {
+        47
+    }) - (1 << 16);
+#[cfg(not(target_pointer_width = "64"))]
+const USER_END: usize = 0xc000_0000 - (1 << 16);
 
 /// How ranges were found, as told.
 const SCAN: &str = "pagemap_scan";
@@ -69,7 +81,7 @@ impl Hints {
 pub struct Choice {
     /// In ascending order for each kind of advice.
     pub ranges: Vec<(Range<usize>, Advice)>,
-    /// Mappings that the process has.
+    /// Mappings that were looked at: all of them, unless the page tables were scanned instead.
     pub mappings: usize,
     /// `maps` or `pagemap_scan`.
     pub how: &'static str,
@@ -116,31 +128,30 @@ impl Skips {
 /// The process has ended, or may not be looked at.
 pub fn choose(target: &Target, hints: Hints, many: usize) -> Result<Choice, TargetError> {
     let mut choice = Choice::of_maps();
-    let mut within: Option<Range<usize>> = None;
+    let mut start = None;
     target.each_mapping(|mapping| {
-        if mapping.backing != Backing::Special {
-            let start = within
-                .as_ref()
-                .map_or(mapping.range.start, |within| within.start);
-            within = Some(start..mapping.range.end);
-        }
+        start.get_or_insert(mapping.range.start);
         choice.mappings += 1;
-        if choice.mappings <= many {
-            choice.add(mapping, hints);
+        if choice.mappings > many {
+            // Writing out the rest would cost the kernel as much as the scan.
+            return ControlFlow::Break(());
         }
+        choice.add(mapping, hints);
+        ControlFlow::Continue(())
     })?;
     let mappings = choice.mappings;
     if mappings <= many {
         return Ok(choice);
     }
-    if let Some(choice) = within.and_then(|within| scanned(target, hints, within)) {
+    if let Some(choice) = start.and_then(|start| scanned(target, hints, start..USER_END)) {
         return Ok(Choice { mappings, ..choice });
     }
-    let mut choice = Choice {
-        mappings,
-        ..Choice::of_maps()
-    };
-    target.each_mapping(|mapping| choice.add(mapping, hints))?;
+    let mut choice = Choice::of_maps();
+    target.each_mapping(|mapping| {
+        choice.mappings += 1;
+        choice.add(mapping, hints);
+        ControlFlow::Continue(())
+    })?;
     Ok(choice)
 }
 
@@ -155,7 +166,10 @@ pub fn swapped(target: &Target) -> Result<Choice, TargetError> {
         file: Hint::Leave,
     };
     let mut choice = Choice::of_maps();
-    target.each_mapping(|mapping| choice.add(mapping, hints))?;
+    target.each_mapping(|mapping| {
+        choice.add(mapping, hints);
+        ControlFlow::Continue(())
+    })?;
     let ends = choice.ranges.first().zip(choice.ranges.last());
     if let Some(within) = ends.map(|((first, _), (last, _))| first.start..last.end)
         && let Ok(found) = scan_pages(target.pagemap(), within, Pages::Swapped)

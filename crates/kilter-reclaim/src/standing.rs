@@ -3,6 +3,7 @@
 use crate::config::{Cached, Rule};
 use crate::params::Tuning;
 use kilter_api::DecisionStep;
+use std::borrow::Cow;
 
 /// What was seen of an app that tells whether anybody uses it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,12 +26,15 @@ pub struct Signs {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Standing {
     /// It is not reclaimed from, whatever happens.
-    LeftOut(String),
+    LeftOut(Why),
     /// Somebody uses it.
-    Active(String),
+    Active(Why),
     /// Nobody does.
-    Cached(By, String),
+    Cached(By, Why),
 }
+
+/// A reason; most are the same for thousands of apps.
+pub type Why = Cow<'static, str>;
 
 /// What says that nobody uses an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,14 +85,14 @@ impl Chain {
         }
         let cached_after = match rule.map(|rule| rule.cached) {
             Some(Cached::Always) => {
-                return Standing::Cached(By::Rule, "a rule says so".to_owned());
+                return Standing::Cached(By::Rule, "a rule says so".into());
             }
             Some(Cached::After(seconds)) => Some(seconds),
             _ => None,
         };
         self.ask("frozen?", yes(signs.frozen), signs.frozen);
         if signs.frozen {
-            return Standing::Cached(By::Frozen, "it is frozen".to_owned());
+            return Standing::Cached(By::Frozen, "it is frozen".into());
         }
         if cached_after.is_none()
             && let Some(standing) = self.by_others(signs, tuning)
@@ -103,8 +107,8 @@ impl Chain {
         };
         self.ask("without CPU time?", answer.clone(), true);
         match idle {
-            true => Standing::Cached(By::Idle, format!("no CPU time {answer}")),
-            false => Standing::Active("nothing says that it is in the background".to_owned()),
+            true => Standing::Cached(By::Idle, format!("no CPU time {answer}").into()),
+            false => Standing::Active("nothing says that it is in the background".into()),
         }
     }
 
@@ -133,7 +137,7 @@ impl Chain {
         };
         self.ask("a rule?", answer, decides);
         if rule.is_some_and(|rule| rule.cached == Cached::Never) {
-            return Some(Standing::LeftOut("a rule says so".to_owned()));
+            return Some(Standing::LeftOut("a rule says so".into()));
         }
         self.ask(
             "audio or locked memory?",
@@ -141,12 +145,14 @@ impl Chain {
             signs.left_out.is_some(),
         );
         if let Some(reason) = signs.left_out {
-            return Some(Standing::LeftOut(reason.to_owned()));
+            return Some(Standing::LeftOut(reason.into()));
         }
         let small = signs.bytes < tuning.min_app;
         let answer = format!("{} MiB; {} count", signs.bytes >> 20, tuning.min_app >> 20);
         self.ask("large enough?", answer, small);
-        small.then(|| Standing::LeftOut(format!("it is smaller than {} MiB", tuning.min_app >> 20)))
+        small.then(|| {
+            Standing::LeftOut(format!("it is smaller than {} MiB", tuning.min_app >> 20).into())
+        })
     }
 
     /// What others say: the desktop, or whoever sets oom_score_adj.
@@ -155,8 +161,8 @@ impl Chain {
             let answer = format!("not for {seconds:.0} s");
             self.ask("in focus?", answer.clone(), true);
             return Some(match seconds > 0.0 {
-                true => Standing::Cached(By::Focus, format!("in focus: {answer}")),
-                false => Standing::Active("it has the focus".to_owned()),
+                true => Standing::Cached(By::Focus, format!("in focus: {answer}").into()),
+                false => Standing::Active("it has the focus".into()),
             });
         }
         self.ask("in focus?", "nobody tells".to_owned(), false);
@@ -166,7 +172,7 @@ impl Chain {
         high.then(|| {
             Standing::Cached(
                 By::Score,
-                format!("its oom_score_adj is {}", signs.oom_score_adj),
+                format!("its oom_score_adj is {}", signs.oom_score_adj).into(),
             )
         })
     }

@@ -13,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::Timespec;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -127,11 +128,15 @@ impl Target {
         &self.pagemap
     }
 
-    /// Its mappings, one after the other in ascending order; the text of 100,000 is never held at once.
+    /// Its mappings, one after the other in ascending order, until `take` has enough; the text of
+    /// 100,000 is never held at once.
     ///
     /// # Errors
     /// What the system says; the process may have ended.
-    pub fn each_mapping(&self, mut take: impl FnMut(Mapping)) -> Result<(), TargetError> {
+    pub fn each_mapping(
+        &self,
+        mut take: impl FnMut(Mapping) -> ControlFlow<()>,
+    ) -> Result<(), TargetError> {
         let fail = |errno: Errno| failure(self.pid, errno.into());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let maps = openat(&self.dir, "maps", flags, Mode::empty()).map_err(fail)?;
@@ -150,7 +155,12 @@ impl Target {
                 None if read == 0 || held == buffer.len() => held,
                 None => continue,
             };
-            maps::parse(&buffer[..whole]).for_each(&mut take);
+            if maps::parse(&buffer[..whole])
+                .try_for_each(&mut take)
+                .is_break()
+            {
+                return Ok(());
+            }
             buffer.copy_within(whole..held, 0);
             held -= whole;
             if read == 0 {
@@ -290,7 +300,9 @@ mod tests {
         wait_for(State::Ended, &target);
         child.wait().unwrap();
         assert_eq!(target.state(), State::Ended);
-        assert!(target.rollup().is_err() && target.each_mapping(|_| {}).is_err());
+        assert!(
+            target.rollup().is_err() && target.each_mapping(|_| ControlFlow::Continue(())).is_err()
+        );
     }
 
     #[test]
@@ -299,7 +311,10 @@ mod tests {
         let mut found = Vec::new();
         open(me, None)
             .unwrap()
-            .each_mapping(|mapping| found.push(mapping))
+            .each_mapping(|mapping| {
+                found.push(mapping);
+                ControlFlow::Continue(())
+            })
             .unwrap();
         assert!(found.len() > 10);
         assert!(
@@ -310,7 +325,12 @@ mod tests {
         let text = std::fs::read(format!("/proc/{}/maps", child.id())).unwrap();
         let target = open(child.id() as i32, None).unwrap();
         let mut found = Vec::new();
-        target.each_mapping(|mapping| found.push(mapping)).unwrap();
+        target
+            .each_mapping(|mapping| {
+                found.push(mapping);
+                ControlFlow::Continue(())
+            })
+            .unwrap();
         assert_eq!(found, maps::parse(&text).collect::<Vec<_>>());
         drop(child.stdin);
     }

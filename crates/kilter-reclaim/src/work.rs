@@ -8,7 +8,7 @@ use crate::target::{State, Target};
 use kilter_kernel::{Advice, RANGES_AT_MOST, advise};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::os::fd::AsFd;
 
 /// How the work is done.
@@ -251,7 +251,10 @@ impl Worker<'_> {
         let mappings = self.mappings.get_or_insert_with(|| {
             let mut mappings = Vec::new();
             // Of a process that has ended there are none.
-            let _ = target.each_mapping(|mapping| mappings.push(mapping.range));
+            let _ = target.each_mapping(|mapping| {
+                mappings.push(mapping.range);
+                ControlFlow::Continue(())
+            });
             mappings
         });
         let first = mappings.partition_point(|mapping| mapping.end <= range.start);
