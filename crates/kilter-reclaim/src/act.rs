@@ -1,10 +1,11 @@
 //! Doing to an app what was decided, and finding out what it did.
 
 use crate::account::{Done, What};
-use crate::apps::{App, Key, Member};
+use crate::apps::{App, Key};
 use crate::cgroup::Cgroup;
 use crate::once::cpu_s;
 use crate::params::Tuning;
+use crate::processes::{Member, says_frozen};
 use crate::ranges::{Choice, Hint, Hints, MANY, choose, swapped};
 use crate::standing::{By, Standing};
 use crate::swap::zram;
@@ -214,10 +215,9 @@ impl Still {
         let of_process = |file: &str| Some(kernel.below(&format!("/proc/{pid}/{file}")));
         type Fits = Box<dyn Fn(&str) -> bool + Send + Sync>;
         let (file, fits): (_, Fits) = match &app.standing {
-            Standing::Cached(By::Frozen, _) => (
-                app.frozen_file().map(Into::into),
-                Box::new(crate::apps::says_frozen),
-            ),
+            Standing::Cached(By::Frozen, _) => {
+                (app.frozen_file().map(Into::into), Box::new(says_frozen))
+            }
             Standing::Cached(By::Score, _) => {
                 let from = tuning.oom_score_adj;
                 let high =

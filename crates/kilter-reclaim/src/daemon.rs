@@ -4,8 +4,9 @@ use crate::account::What;
 use crate::act::{Outcome, act};
 use crate::apps::{App, Apps, Key};
 use crate::cgroup::{Cgroup, CgroupError};
-use crate::config::{Cached, Config};
+use crate::config::Config;
 use crate::once::cpu_s;
+use crate::pace::{AFTER_EVENT_S, WHILE_SCARCE};
 use crate::params::Tuning;
 use crate::policy::{Memory, Mode, Moment, Seen, Throttle, decide};
 use crate::swap::{swap, zram};
@@ -17,23 +18,6 @@ use rustix::fd::BorrowedFd;
 use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
-
-/// Seconds between looks while nothing is to be decided, at most.
-const COARSE_S: f64 = 30.0;
-
-/// Seconds between looks while something is, at least.
-const QUICK_S: f64 = 0.5;
-
-/// Seconds between a look and the next one that an event asks for, at least.
-const AFTER_EVENT_S: f64 = 0.1;
-
-/// Looks, and sweeps, take at most this part of the time: one in 2,000; one in a hundred while memory is
-/// scarce.
-const AT_REST: f64 = 2000.0;
-const WHILE_SCARCE: f64 = 100.0;
-
-/// Bytes by which memory in use may grow in a second: how soon what is available may be gone.
-const GROWTH: f64 = (1_u64 << 30) as f64;
 
 /// Seconds for which an app that plays audio is not asked again.
 const AUDIO_S: f64 = 30.0;
@@ -82,12 +66,12 @@ pub struct Daemon<'k> {
     pub(crate) begun: Instant,
     told: usize,
     looks: u64,
-    next_look: f64,
-    next_sweep: f64,
-    looked_at: f64,
-    swept_at: f64,
-    look_cost: f64,
-    sweep_cost: f64,
+    pub(crate) next_look: f64,
+    pub(crate) next_sweep: f64,
+    pub(crate) looked_at: f64,
+    pub(crate) swept_at: f64,
+    pub(crate) look_cost: f64,
+    pub(crate) sweep_cost: f64,
 }
 
 /// Why the daemon cannot begin, or go on.
@@ -352,17 +336,6 @@ impl<'k> Daemon<'k> {
         }
     }
 
-    /// Whether something is to be decided: looks may cost more then.
-    fn is_urgent(&self) -> bool {
-        let scarce = self.memory.short(&self.tuning) > 0 || self.memory.is_pressed(&self.tuning);
-        let may = self.memory.stop(&self.tuning).is_none();
-        may && (scarce || (self.within.is_some() && self.config.mode == Mode::OnCached))
-    }
-
-    fn sweep_pause(&self) -> f64 {
-        QUICK_S.max(self.sweep_cost * WHILE_SCARCE)
-    }
-
     fn sweep(&mut self, now: f64) {
         let begun = cpu_s();
         self.apps.sweep(self.kernel, &self.config, &self.tuning);
@@ -507,53 +480,6 @@ impl<'k> Daemon<'k> {
                 tell(&event);
             }
         }
-    }
-
-    /// When to look again.
-    fn schedule(&mut self, is_urgent: bool, acted: bool, next: Option<f64>) {
-        let now = self.now();
-        let is_watched = self
-            .apps
-            .apps
-            .values()
-            .any(|app| app.account.is_watched(now));
-        let some_cached = self.apps.apps.values().any(|app| app.standing.is_cached());
-        let mut wait = self.coarse_s();
-        if is_watched || acted {
-            wait = wait.min(1.0);
-        }
-        if (is_urgent && some_cached) || self.config.mode == Mode::OnCached {
-            wait = wait.min(QUICK_S);
-        }
-        if let Some(next) = next {
-            wait = wait.min(next - now);
-        }
-        let part = if is_urgent { WHILE_SCARCE } else { AT_REST };
-        self.next_look = now + wait.max(QUICK_S).max(self.look_cost * part);
-        let pause = if is_urgent {
-            self.sweep_pause()
-        } else {
-            self.coarse_s().max(QUICK_S)
-        };
-        self.next_sweep = self.swept_at + pause.max(self.sweep_cost * part);
-    }
-
-    /// Seconds until memory could be scarce, or until an app could be found idle.
-    fn coarse_s(&self) -> f64 {
-        let wanted = self.memory.total as f64 * self.tuning.available;
-        let margin = (self.memory.available as f64 - wanted).max(0.0);
-        let plenty = margin > wanted && self.config.mode == Mode::Pressure;
-        let after = |rule: &crate::config::Rule| match rule.cached {
-            Cached::After(seconds) => Some(seconds),
-            _ => None,
-        };
-        let rules = self.config.rules.iter().filter_map(after);
-        let idle = rules
-            .chain(self.tuning.idle_s)
-            .fold(2.0 * COARSE_S, f64::min)
-            / 2.0;
-        let by_idle = if plenty { COARSE_S } else { idle };
-        (margin / GROWTH).min(by_idle).clamp(1.0, COARSE_S)
     }
 }
 

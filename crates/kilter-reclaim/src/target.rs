@@ -321,7 +321,7 @@ mod tests {
             found.is_sorted_by(|a, b| a.range.end <= b.range.start),
             "none twice"
         );
-        let child = shell("read x");
+        let mut child = shell("read x");
         let text = std::fs::read(format!("/proc/{}/maps", child.id())).unwrap();
         let target = open(child.id() as i32, None).unwrap();
         let mut found = Vec::new();
@@ -332,7 +332,8 @@ mod tests {
             })
             .unwrap();
         assert_eq!(found, maps::parse(&text).collect::<Vec<_>>());
-        drop(child.stdin);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]
