@@ -102,7 +102,7 @@ pub struct Paged {
     pub left: u64,
     /// CPU seconds.
     pub cpu_s: f64,
-    /// Bytes that it took out.
+    /// Bytes that it took out at most: what came back meanwhile cannot be told from what stayed.
     pub out: u64,
     /// Bytes of it that came back.
     pub back: u64,
@@ -190,9 +190,7 @@ impl Account {
                     at: now,
                     left: done.after.resident_bytes,
                     cpu_s: done.cpu_s,
-                    out: done
-                        .reclaimed
-                        .max(done.stored.map_or(0, |(stored, _)| stored)),
+                    out: done.after.resident_bytes + done.reclaimed,
                     back: 0,
                     judged: false,
                 });
@@ -278,7 +276,6 @@ mod tests {
         let done = Done {
             reclaimed: 0,
             after: memory(100, 0),
-            stored: Some((100 * MIB, 30 * MIB)),
             ..Done::default()
         };
         account.did(1.0, What::PageOut, done, String::new(), &tuning());
