@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +132,14 @@ class RealKernel(Root):
             if not knob["virtual_device"]
         ]
         return found[0] if found else ""
+
+
+@contextmanager
+def machine_alone() -> Iterator[None]:
+    """One test on the running machine at a time, also among workers and among several runs."""
+    with (Path(tempfile.gettempdir()) / "kilter-real-kernel.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 PATIENCE_S = 60.0

@@ -5,13 +5,11 @@ Only processes of uids that nobody has are moved (``--only``), so the machine's 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +19,7 @@ import pytest
 
 from . import schemas
 from .program import children, kill_quietly, kilter, started, wait_until
+from .roots import machine_alone
 
 CROWD = Path(__file__).with_name("crowd.py")
 UID = 64_201
@@ -64,8 +63,7 @@ def machine() -> Iterator[Path]:
     point = hierarchy()
     if point is None:
         pytest.skip("no cgroup hierarchy has the cpu controller")
-    with (Path(tempfile.gettempdir()) / "kilter-real-kernel.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with machine_alone():
         until = time.monotonic() + 60
         while "experiment" in json.loads(kilter("status", "--json").stdout):
             if time.monotonic() > until:

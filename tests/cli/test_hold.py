@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from .program import finish, started, wait_until
-from .roots import RealKernel, Root, undisturbed
+from .roots import RealKernel, Root, machine_alone, undisturbed
 from .schemas import check
 
 WANTED = {"vm.swappiness": "10", "vm.stat_interval": "7"}
@@ -246,8 +245,7 @@ def test_systemd_is_told_when_it_is_ready(mine: Root, tmp_path: Path) -> None:
 
 @pytest.fixture
 def real() -> Iterator[RealKernel]:
-    with (Path(tempfile.gettempdir()) / "kilter-real-kernel.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with machine_alone():
         yield from undisturbed(RealKernel())
 
 

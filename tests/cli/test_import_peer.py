@@ -6,18 +6,17 @@ take anything back; all else of /proc, /sys and /etc/tuned is read-only or a cop
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from .program import kilter
+from .roots import machine_alone
 
 PROFILES = ["throughput-performance", "latency-performance", "postgresql", "oracle", "mssql"]
 """Of those that run no scripts, load no modules and edit no boot loader."""
@@ -81,8 +80,7 @@ def untouched() -> dict[str, str]:
 @pytest.fixture
 def still() -> Iterator[None]:
     """No other test changes the machine's settings between kilter's look at them and TuneD's."""
-    with (Path(tempfile.gettempdir()) / "kilter-real-kernel.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with machine_alone():
         yield
 
 

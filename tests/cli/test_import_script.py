@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from .program import BINARY, ended, kilter
-from .roots import Root
+from .roots import Root, machine_alone
 from .schemas import check
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -205,9 +204,7 @@ def test_what_is_no_knob_is_told_with_its_value(root: Root, tmp_path: Path) -> N
 @contextmanager
 def machine_unchanged(tmp_path: Path) -> Iterator[None]:
     """Nothing outside the sandbox changes: settings, mounts, processes, files, the network."""
-    with (Path(tempfile.gettempdir()) / "kilter-real-kernel.lock").open("w") as lock:
-        # Tests that change the real kernel's settings wait meanwhile.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with machine_alone():
         yield from unchanged(tmp_path)
 
 

@@ -218,7 +218,7 @@ def test_man_pages_are_written_and_groff_accepts_them(tmp_path: Path) -> None:
         pytest.skip("groff is not installed: the man pages were made and not read")
     for page in pages:
         read = subprocess.run(
-            ["groff", "-Kutf8", "-man", "-Tutf8", "-ww", page],
+            ["groff", "-Kutf8", "-man", "-Tutf8", "-ww", "-rLL=120n", page],
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import html
 import json
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +16,7 @@ import pytest
 from . import faults, kills
 from .kills import Machine, Tunes
 from .program import BINARY, GUEST, SLOW, argv, finish, started, wait_until
-from .roots import RealKernel, undisturbed
+from .roots import RealKernel, machine_alone, undisturbed
 
 pytestmark = pytest.mark.real_kernel
 
@@ -26,9 +24,7 @@ pytestmark = pytest.mark.real_kernel
 @pytest.fixture
 def real() -> Iterator[RealKernel]:
     """The running machine, for this test alone."""
-    # One test at a time, also among several runs of the tests.
-    with (Path(tempfile.gettempdir()) / "kilter-real-kernel.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with machine_alone():
         yield from undisturbed(RealKernel())
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from . import schemas
 from .program import BINARY, Done, children, finish, kilter, started, stat_fields, wait_until
+from .roots import machine_alone
 
 APP = Path(__file__).with_name("background.py")
 CONTROL = Path("/sys/class/zram-control")
@@ -120,6 +121,13 @@ def zram_device() -> Iterator[Swap]:
         (CONTROL / "hot_remove").write_text(str(number))
         if swap.made:
             swap.device.unlink(missing_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """The machine, for one test at a time."""
+    with machine_alone():
+        yield
 
 
 @pytest.fixture

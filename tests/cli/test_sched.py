@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from .program import Done, kilter
-from .roots import Root
+from .roots import Root, machine_alone
 
 SCHED_EXT = Path("/sys/kernel/sched_ext")
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """No other test has an experiment running meanwhile."""
+    with machine_alone():
+        yield
+
 
 without = pytest.mark.skipif(SCHED_EXT.exists(), reason="this kernel has sched_ext")
 
@@ -37,6 +46,7 @@ def test_a_kernel_without_sched_ext_is_refused_with_the_reason() -> None:
 
 
 @without
+@pytest.mark.usefixtures("alone")
 def test_nothing_runs_and_nothing_can_be_set() -> None:
     status = kilter("sched", "status")
     assert (status.returncode, status.stderr) == (0, "")
@@ -86,6 +96,7 @@ def test_its_parameters_are_knobs_that_need_it(root: Root) -> None:
 
 
 @without
+@pytest.mark.usefixtures("alone")
 @pytest.mark.real_kernel
 def test_it_cannot_be_tried_without_sched_ext() -> None:
     done = kilter("run", "--set", "sched=hrrn", "--", "echo", "ran")
