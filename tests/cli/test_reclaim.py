@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -210,6 +212,19 @@ def end(process: subprocess.Popen[str]) -> Done:
     """End the daemon as a person would."""
     process.send_signal(signal.SIGINT)
     return finish(process)
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """No other experiment on this machine: there is one at a time."""
+    with (Path(tempfile.gettempdir()) / "kilter-real-kernel.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        until = time.monotonic() + 60
+        while "experiment" in json.loads(kilter("status", "--json").stdout):
+            if time.monotonic() > until:
+                pytest.skip("an experiment is running on this machine")
+            time.sleep(0.2)
+        yield
 
 
 # once
@@ -486,10 +501,11 @@ def test_swapoff_in_the_middle_stops_it(swap: Swap, tmp_path: Path) -> None:
         wait_until(lambda: background.swapped > 30 * MIB, "it is out", 20)
         subprocess.run(["swapoff", swap.device], check=True)
         wait_until(lambda: status().get("stopped") == "there is no swap", "it is told", 40)
-        before = status()["total"]
+        before, begun = status()["total"], time.monotonic()
         time.sleep(3)
         after = status()["total"]
-        assert after["wakeups"] - before["wakeups"] < 20, "no busy loop"
+        rate = (after["wakeups"] - before["wakeups"]) / (time.monotonic() - begun)
+        assert rate < 8, "no busy loop"
         assert after["pageouts"] == before["pageouts"]
         assert background.tell("touch") == "whole"
 
@@ -514,7 +530,7 @@ def test_an_app_that_comes_back_at_once_is_left_alone(swap: Swap, tmp_path: Path
         assert status()["total"]["pageouts"] <= 2
 
 
-def test_parameters_are_files_that_change_while_it_runs(tmp_path: Path) -> None:
+def test_parameters_are_files_that_change_while_it_runs(alone: None, tmp_path: Path) -> None:
     with daemon(tmp_path, SCORE, "--set", "min_app_mb=20") as process:
         assert (PARAMETERS / "min_app_mb").read_text() == "20\n"
         assert kilter("run", "--set", "reclaim.delta_mb=33", "--", "true").returncode == 0
@@ -546,7 +562,7 @@ def test_after_sigkill_nothing_needs_undoing(tmp_path: Path) -> None:
     assert not PARAMETERS.exists()
 
 
-def test_the_policy_is_a_knob() -> None:
+def test_the_policy_is_a_knob(alone: None) -> None:
     if is_running():
         pytest.skip("a daemon of reclaim is running on this machine")
     inside = ("--", BINARY, "reclaim", "status", "--json")
