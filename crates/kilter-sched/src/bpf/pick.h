@@ -59,8 +59,8 @@ static __always_inline bool look_at(struct task_struct *p, struct found *f, u64 
  * caller has set. Not static: the verifier then looks at it once.
  *
  * The first in the list has waited longest. If that is too long, it comes first without a look at
- * the others: whenever a tick asks, so that a crowd of n waits for n turns and no longer; otherwise
- * at every other pick, so that a crowd does not shut out woken tasks.
+ * the others: whenever a tick asks, so that a crowd goes round in turn; otherwise at every other pick,
+ * so that a crowd does not shut out woken tasks.
  */
 __noinline int pick(u64 queue, s32 here, u64 now)
 {
