@@ -121,9 +121,16 @@ def kill_at_random(machine: Machine, workload: list[str], told: Path, within_s: 
     dice = random.Random(kills.seed)
     for number in range(KILLS):
         told.unlink(missing_ok=True)
-        # Every other one early, in the middle of the writes.
-        delay = dice.uniform(0, within_s / (10 if number % 2 else 1))
+        # Every other one soon after the first write, in the middle of the others.
+        aim = number % 2 == 0
+        delay = dice.uniform(0, within_s / (10 if aim else 1))
         with started("run", *machine.options, "--", *workload, root=machine.root.path) as child:
+            if aim:
+                wait_until(
+                    lambda child=child: machine.now() != machine.contents  # type: ignore[misc]
+                    or child.poll() is not None,
+                    "settings in force",
+                )
             time.sleep(delay)
             in_force = machine.now() != machine.contents
             child.kill()

@@ -308,7 +308,7 @@ END
         head -c 3000000000 /dev/zero | tail
         head -c 3000000000 /dev/zero > /dev/shm/evil; head -c 3000000000 /dev/zero > /tmp/evil
         python3 -c 'import mmap; held = [mmap.mmap(-1, 1 << 26) for _ in range(64)]
-for part in held: part.write(b"x" * (1 << 26))'
+for part in held: part.write(b"x" * (1 << 26))' 2> /dev/null
     """,
     "files": """
         echo 26 > /proc/sys/vm/swappiness
