@@ -93,9 +93,11 @@ def boot(kernel: kernels.Kernel, number: str, cpus: int, told: Found, results: R
         HERE / "inside.py",
         json.dumps(told | {"steps": results.steps}),
     ]
-    # In the guest some directories belong to nobody yet.
-    ready = "mount -t tmpfs tmp /tmp && mkdir -p /run/kilter"
-    command = f"{ready} && exec {guest.quoted('env', *words)}"
+    # In the guest some directories belong to nobody yet; scx_bpfland looks in /boot for how the
+    # kernel was built.
+    ready = "mount -t tmpfs tmp /tmp && mount -t tmpfs boot /boot && mkdir -p /run/kilter"
+    config = guest.quoted("cp", kernel.config, f"/boot/config-{kernel.release}")
+    command = f"{ready} && {config} && exec {guest.quoted('env', *words)}"
     begun = time.monotonic()
     ending = machine.run(command, results.hear, LIMIT_S, SILENCE_S)
     took = time.monotonic() - begun

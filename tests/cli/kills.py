@@ -127,8 +127,10 @@ def kill_at_random(machine: Machine, workload: list[str], told: Path, within_s: 
         with started("run", *machine.options, "--", *workload, root=machine.root.path) as child:
             if aim:
                 wait_until(
-                    lambda child=child: machine.now() != machine.contents  # type: ignore[misc]
-                    or child.poll() is not None,
+                    lambda child=child: (
+                        machine.now() != machine.contents  # type: ignore[misc]
+                        or child.poll() is not None
+                    ),
                     "settings in force",
                 )
             time.sleep(delay)

@@ -64,22 +64,23 @@ def shares(pids: list[int], seconds: float) -> list[float]:
     return [100 * part / sum(got) for part in got]
 
 
-def start(hog: Hog, gate: int, opener: int) -> int:
-    """A hog's process, which waits for the gate's other end to be closed."""
+def start(hog: Hog, group: int) -> int:
+    """A hog's process, stopped and in a process group (0: its own)."""
     pid = os.fork()
     if pid == 0:
-        os.close(opener)
-        spin(hog, gate)
+        os.setpgid(0, group)
+        spin(hog)
+    os.waitpid(pid, os.WUNTRACED)
     return pid
 
 
-def spin(hog: Hog, gate: int) -> NoReturn:
-    """Be a hog: work, with pauses if it is told so."""
+def spin(hog: Hog) -> NoReturn:
+    """Be a hog, once it is continued: work, with pauses if it is told so."""
     if hog.cpu is not None:
         os.sched_setaffinity(0, {hog.cpu})
     os.nice(hog.nice)
     os.setresuid(hog.uid, hog.uid, hog.uid)
-    os.read(gate, 1)
+    os.kill(os.getpid(), signal.SIGSTOP)
     while True:
         until = time.thread_time_ns() + hog.work_us * 1000
         while not hog.work_us or time.thread_time_ns() < until:
@@ -90,11 +91,13 @@ def spin(hog: Hog, gate: int) -> NoReturn:
 
 def main() -> None:
     """Start them, tell, wait for the end of the input, end them."""
-    # All begin together: who starts hundreds of hogs would otherwise wait behind the first ones.
-    gate, opener = os.pipe()
-    pids = [start(Hog(**hog), gate, opener) for hog in json.loads(sys.argv[1])]
+    pids: list[int] = []
+    for hog in json.loads(sys.argv[1]):
+        pids.append(start(Hog(**hog), pids[0] if pids else 0))
     print(json.dumps(pids), flush=True)
-    os.close(opener)
+    # All begin together: who starts hundreds of hogs would otherwise wait behind the first ones. And
+    # nothing is between them, as the lock of a pipe would be: its owner waits for its turn too.
+    os.killpg(pids[0], signal.SIGCONT)
     sys.stdin.read()
     for pid in pids:
         os.kill(pid, signal.SIGKILL)

@@ -54,6 +54,15 @@ class Kernel:
         """The compressed kernel."""
         return image_in(self.place, self.release)
 
+    @property
+    def config(self) -> Path:
+        """What it was built with."""
+        old, new = (
+            self.place / f"boot/config-{self.release}",
+            self.place / f"usr/lib/modules/{self.release}/config",
+        )
+        return old if old.exists() else new
+
 
 def image_in(tree: Path, release: str) -> Path:
     """The kernel image in an unpacked package."""
