@@ -63,6 +63,11 @@ pub struct PathSpec {
     /// the kernel offers now. For numbers: the file that lists those the hardware has (frequencies).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub offers: String,
+    /// For a file that is there only while another knob has a certain value: that knob and value
+    /// (`block.<dev>.scheduler=bfq`). One of the whole machine is there while any instance of the
+    /// other knob has it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub appears_with: String,
 }
 
 /// How a kernel file shows and takes a value. Written values always end in a newline: some files

@@ -115,6 +115,8 @@ pub enum Restored {
     },
     /// The file is gone.
     Gone,
+    /// The file had come with another value of the layer, and went with it.
+    Vanished,
     /// The kernel refused.
     Failed {
         /// The kernel's reason.

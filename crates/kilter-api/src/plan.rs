@@ -22,8 +22,11 @@ pub struct Change {
     pub knob: String,
     /// The file.
     pub path: String,
-    /// The value before.
+    /// The value before; empty where `appears_with` tells.
     pub old: String,
+    /// The file is not there yet: it comes with this change of the same plan (`KNOB=VALUE`).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub appears_with: String,
     /// The value asked for.
     pub new: String,
     /// The value that the kernel kept, once written: it may round, clamp or ignore.

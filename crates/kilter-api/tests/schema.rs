@@ -177,6 +177,7 @@ fn knob(state: KnobState) -> Knob {
                 era: "all".into(),
                 format: Format::Plain,
                 offers: String::new(),
+                appears_with: String::new(),
             }],
             by_hand: String::new(),
             successor: String::new(),
@@ -617,8 +618,17 @@ fn holding() {
         knob: "vm.swappiness".into(),
         path: "/proc/sys/vm/swappiness".into(),
         old: "60".into(),
+        appears_with: String::new(),
         new: "10".into(),
         effective: Some("10".into()),
+    };
+    let later = Change {
+        knob: "block.vda.bfq.slice_idle".into(),
+        path: "/sys/block/vda/queue/iosched/slice_idle".into(),
+        old: String::new(),
+        appears_with: "block.vda.scheduler=bfq".into(),
+        new: "0".into(),
+        effective: None,
     };
     let skipped = Skipped {
         knob: "mglru.enabled".into(),
@@ -631,7 +641,7 @@ fn holding() {
         "plan",
         &[Plan {
             name: "desktop".into(),
-            changes: vec![change],
+            changes: vec![change, later],
             skipped: vec![skipped],
         }],
     );
@@ -714,6 +724,7 @@ fn holding() {
             original: "60".into(),
         },
         Restored::Gone,
+        Restored::Vanished,
         Restored::Failed {
             error: "busy".into(),
             original: "60".into(),

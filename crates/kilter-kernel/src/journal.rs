@@ -37,6 +37,19 @@ pub struct Entry {
     pub excludes: Option<KernelPath>,
     /// A file that takes its own value again after this one was written.
     pub commit: Option<KernelPath>,
+    /// For a file that was not there when the layer began: what became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<Late>,
+}
+
+/// A file that comes with another write of its layer, as a governor's tunables do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Late {
+    /// It has not come: the layer knows no original and has written nothing.
+    Awaited,
+    /// It came, and its first value is the original.
+    Here,
 }
 
 impl Entry {
@@ -52,6 +65,18 @@ impl Entry {
     pub fn word(&self) -> &str {
         self.knob.rsplit('.').next().unwrap_or(&self.knob)
     }
+
+    /// Whether the file has not been there yet in the layer's life.
+    pub fn is_awaited(&self) -> bool {
+        self.late == Some(Late::Awaited)
+    }
+
+    /// The file has come and shows this value; `original` is what comes back.
+    pub fn arrive(&mut self, before: String, original: String) {
+        self.before = before;
+        self.original = original;
+        self.late = Some(Late::Here);
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -66,6 +91,10 @@ enum Record {
         entries: Vec<Entry>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         moves: Vec<Move>,
+    },
+    /// Files have come with a write: by slot, what each shows first and what must come back.
+    Arrived {
+        values: BTreeMap<String, (String, String)>,
     },
     /// What the files showed once all was written, in the order of the entries.
     Held { values: Vec<Option<String>> },
@@ -110,7 +139,8 @@ impl Layer {
             let held = self.held.as_ref().and_then(|held| held[at].as_ref());
             self.held.is_some() && held != Some(&self.entries[at].before)
         };
-        self.position(slot).is_some_and(|at| {
+        let known = |at: &usize| !self.entries[*at].is_awaited();
+        self.position(slot).filter(known).is_some_and(|at| {
             let partner = self.entries[at].excludes.as_ref();
             let partner = partner.and_then(|path| self.position(path.as_str()));
             sets(at) || moved(at) || partner.is_some_and(sets)
@@ -141,6 +171,13 @@ impl Layer {
         write_whole(&mut created, &line, 0).inspect_err(|_| {
             let _ = std::fs::remove_file(file);
         })
+    }
+
+    pub fn append_arrived(
+        file: &Path,
+        values: BTreeMap<String, (String, String)>,
+    ) -> io::Result<()> {
+        append(file, &Record::Arrived { values })
     }
 
     pub fn append_held(file: &Path, values: &[Option<String>]) -> io::Result<()> {
@@ -203,6 +240,13 @@ impl Layer {
     fn replay(&mut self, record: Record) {
         match record {
             Record::Intent { .. } => {}
+            Record::Arrived { values } => {
+                for (slot, (before, original)) in values {
+                    if let Some(at) = self.position(&slot) {
+                        self.entries[at].arrive(before, original);
+                    }
+                }
+            }
             Record::Held { values } if values.len() == self.entries.len() => {
                 self.held = Some(values)
             }

@@ -1,11 +1,12 @@
 //! Putting a layer in force: read, journal, write, read back.
 
-use crate::journal::{Entry, Layer};
+use crate::journal::{Entry, Late, Layer};
 use crate::kernel::{FileError, Files, Refusal};
 use crate::path::KernelPath;
 use crate::store::{Lock, StoreError};
 use crate::value;
 use kilter_api::{Format, Owner, Reverted};
+use std::collections::BTreeMap;
 
 /// One file of a transaction.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +23,8 @@ pub struct Step {
     pub excludes: Option<KernelPath>,
     /// A file that takes its own value again after this one was written.
     pub commit: Option<KernelPath>,
+    /// Whether the file may come only with an earlier step's write.
+    pub appears: bool,
 }
 
 /// Files to change as one, in the order of writing: a file comes before those that it resets.
@@ -38,6 +41,8 @@ pub struct Begun {
     pub id: u64,
     /// What came of each file that was to be written.
     pub written: Vec<Written>,
+    /// Knobs whose file was to come with another write and did not.
+    pub missing: Vec<String>,
     /// Knobs that a lower layer held and somebody else had changed.
     pub drifted: Vec<String>,
 }
@@ -111,7 +116,7 @@ impl Lock<'_> {
             .map(|entry| entry.knob.clone())
             .collect();
         let id = self.next_id()?;
-        let layer = Layer {
+        let mut layer = Layer {
             id,
             name: name.to_owned(),
             since: since.to_owned(),
@@ -124,12 +129,16 @@ impl Lock<'_> {
         };
         let file = self.store.file(id);
         layer.create(&file).map_err(StoreError::at(&file))?;
-        if let Err((entry, source)) = write_all(files, &layer.entries) {
-            let (knob, value) = (entry.knob.clone(), entry.target.clone().unwrap_or_default());
+        if let Err(failed) = self.write_in_turn(files, &mut layer, &below) {
             let undone = Box::new(self.undo(files, id)?);
+            let (at, source) = match failed {
+                Failed::Refused(at, source) => (at, source),
+                Failed::Journal(error) => return Err(error.into()),
+            };
+            let entry = &layer.entries[at];
             return Err(LayerError::Refused {
-                knob,
-                value,
+                knob: entry.knob.clone(),
+                value: entry.target.clone().unwrap_or_default(),
                 source,
                 undone,
             });
@@ -146,8 +155,39 @@ impl Lock<'_> {
         Ok(Begun {
             id,
             written: written(&layer.entries, &held),
+            missing: missing(&layer.entries),
             drifted,
         })
+    }
+
+    /// Writes what is there, then what came with that: its first values go into the journal before
+    /// it is written.
+    fn write_in_turn(
+        &self,
+        files: &dyn Files,
+        layer: &mut Layer,
+        below: &[Layer],
+    ) -> Result<(), Failed> {
+        let refused = |(at, source)| Failed::Refused(at, source);
+        let (here, awaited): (Vec<usize>, Vec<usize>) =
+            (0..layer.entries.len()).partition(|&at| !layer.entries[at].is_awaited());
+        write_all(files, &layer.entries, &here).map_err(refused)?;
+        let mut arrived = BTreeMap::new();
+        for &at in &awaited {
+            let entry = &mut layer.entries[at];
+            if let Some(first) = show(files, entry) {
+                let original = inherited(entry, below).unwrap_or_else(|| first.clone());
+                arrived.insert(entry.slot(), (first.clone(), original.clone()));
+                entry.arrive(first, original);
+            }
+        }
+        if arrived.is_empty() {
+            return Ok(());
+        }
+        let file = self.store.file(layer.id);
+        Layer::append_arrived(&file, arrived)
+            .map_err(|error| Failed::Journal(StoreError::at(&file)(error)))?;
+        write_all(files, &layer.entries, &awaited).map_err(refused)
     }
 
     /// The number of a layer on top of all others.
@@ -161,6 +201,14 @@ impl Lock<'_> {
         let file = self.store.file(id);
         Layer::append_kept(&file).map_err(StoreError::at(&file))
     }
+}
+
+/// Why a layer is taken back as soon as it has begun.
+enum Failed {
+    /// The kernel refused the entry at this position.
+    Refused(usize, FileError),
+    /// The journal.
+    Journal(StoreError),
 }
 
 /// The value that an entry's file shows now; none if it is gone or shows no value.
@@ -207,6 +255,7 @@ fn snapshot(
             rebased: false,
             excludes: step.excludes.clone(),
             commit: step.commit.clone(),
+            late: None,
         };
         let text = match files.read(&step.path) {
             Ok(text) => text,
@@ -218,6 +267,11 @@ fn snapshot(
                     entry.original = original;
                     entries.push(entry);
                 }
+                continue;
+            }
+            Err(error) if step.appears && error.refusal == Refusal::Absent => {
+                entry.late = Some(Late::Awaited);
+                entries.push(entry);
                 continue;
             }
             Err(source) => {
@@ -248,8 +302,14 @@ fn snapshot(
 /// The original that the newest lower layer keeps for a slot.
 fn inherited(entry: &Entry, below: &[Layer]) -> Option<String> {
     let slot = entry.slot();
-    let keeps = |layer: &Layer| Some(layer.entries[layer.position(&slot)?].original.clone());
+    let keeps = |layer: &Layer| Some(known(layer, &slot)?.original.clone());
     below.iter().rev().find_map(keeps)
+}
+
+/// A layer's entry of a slot, if its file has been there.
+fn known<'a>(layer: &'a Layer, slot: &str) -> Option<&'a Entry> {
+    let entry = &layer.entries[layer.position(slot)?];
+    (!entry.is_awaited()).then_some(entry)
 }
 
 /// The value that comes back at the very end, and whether a lower layer had lost hold of the file.
@@ -258,7 +318,7 @@ fn origin(entry: &Entry, below: &[Layer]) -> (String, bool) {
     let holder = below
         .iter()
         .rev()
-        .find(|layer| layer.position(&slot).is_some());
+        .find(|layer| known(layer, &slot).is_some());
     let lost = holder.is_some_and(|layer| layer.held_at(&slot) != Some(&entry.before));
     match inherited(entry, below) {
         Some(original) if !lost => (original, false),
@@ -266,30 +326,35 @@ fn origin(entry: &Entry, below: &[Layer]) -> (String, bool) {
     }
 }
 
-/// Writes every target in order; a second time what a later write of the same layer moved.
-fn write_all<'a>(files: &dyn Files, entries: &'a [Entry]) -> Result<(), (&'a Entry, FileError)> {
+/// Writes the targets at these positions in order; a second time what a later write of the same
+/// layer moved. The error is of the entry at the position that it names.
+fn write_all(
+    files: &dyn Files,
+    entries: &[Entry],
+    chosen: &[usize],
+) -> Result<(), (usize, FileError)> {
     let mut kept = vec![None; entries.len()];
     // Pairs with an order of their own (minimum ≤ maximum) may need the later one first.
     let mut refused = Vec::new();
-    for (at, entry) in entries.iter().enumerate() {
-        match write_one(files, entry, entries) {
+    for &at in chosen {
+        match write_one(files, &entries[at], entries) {
             Ok(value) => kept[at] = value,
             Err(error) if error.refusal == Refusal::Invalid => refused.push(at),
-            Err(error) => return Err((entry, error)),
+            Err(error) => return Err((at, error)),
         }
     }
     for at in refused {
-        kept[at] =
-            write_one(files, &entries[at], entries).map_err(|error| (&entries[at], error))?;
+        kept[at] = write_one(files, &entries[at], entries).map_err(|error| (at, error))?;
     }
-    for (entry, kept) in entries.iter().zip(kept) {
-        if let (Some(target), Some(kept)) = (&entry.target, kept)
-            && show(files, entry).as_ref() != Some(&kept)
+    for (at, kept) in kept.into_iter().enumerate() {
+        if let (Some(target), Some(kept)) = (&entries[at].target, kept)
+            && show(files, &entries[at]).as_ref() != Some(&kept)
         {
-            put(files, entry, target).map_err(|error| (entry, error))?;
+            put(files, &entries[at], target).map_err(|error| (at, error))?;
         }
     }
-    commit(files, entries.iter().filter(|entry| entry.target.is_some()));
+    let written = chosen.iter().map(|&at| &entries[at]);
+    commit(files, written.filter(|entry| entry.target.is_some()));
     Ok(())
 }
 
@@ -299,7 +364,7 @@ fn write_one(
     entry: &Entry,
     entries: &[Entry],
 ) -> Result<Option<String>, FileError> {
-    let Some(target) = &entry.target else {
+    let Some(target) = entry.target.as_ref().filter(|_| !entry.is_awaited()) else {
         return Ok(None);
     };
     let now = show(files, entry);
@@ -316,10 +381,16 @@ fn write_one(
     Ok(show(files, entry))
 }
 
+fn missing(entries: &[Entry]) -> Vec<String> {
+    let awaited = entries.iter().filter(|entry| entry.is_awaited());
+    awaited.map(|entry| entry.knob.clone()).collect()
+}
+
 fn written(entries: &[Entry], held: &[Option<String>]) -> Vec<Written> {
     entries
         .iter()
         .zip(held)
+        .filter(|(entry, _)| !entry.is_awaited())
         .filter_map(|(entry, held)| {
             Some(Written {
                 knob: entry.knob.clone(),

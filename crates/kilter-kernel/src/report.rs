@@ -28,7 +28,7 @@ fn info(files: &dyn Files, layer: &Layer, newer: &[Layer]) -> LayerInfo {
         .entries
         .iter()
         .enumerate()
-        .filter(|(_, entry)| entry.target.is_some())
+        .filter(|(_, entry)| entry.target.is_some() && !entry.is_awaited())
         .map(|(at, entry)| {
             let held = layer
                 .held

@@ -224,6 +224,9 @@ fn aim(
     entry: &Entry,
     force: bool,
 ) -> Aim {
+    if entry.is_awaited() {
+        return Aim::Gone;
+    }
     let slot = entry.slot();
     let now = show(files, entry);
     let half_done = layer.held.is_none() || layer.undoing.is_some();
@@ -356,14 +359,14 @@ fn settle(
     let outcome = |(entry, (aim, error)): (&Entry, (&Aim, &Option<String>))| {
         let outcome = match aim {
             Aim::Cover(_) | Aim::CoverDrifted(_) => Restored::Covered,
-            Aim::Gone => Restored::Gone,
+            Aim::Gone => gone(entry),
             Aim::Leave(found) => Restored::LeftAlone {
                 found: found.clone(),
                 original: entry.original.clone(),
             },
             Aim::Restore(wanted) => match show(files, entry) {
                 Some(now) if now == *wanted => Restored::Restored { value: now },
-                None => Restored::Gone,
+                None => gone(entry),
                 Some(now) => Restored::Failed {
                     error: error
                         .clone()
@@ -385,6 +388,13 @@ fn settle(
         .zip(aims.iter().zip(errors))
         .map(outcome)
         .collect()
+}
+
+fn gone(entry: &Entry) -> Restored {
+    match entry.late {
+        Some(_) => Restored::Vanished,
+        None => Restored::Gone,
+    }
 }
 
 fn has_failed(file: &RestoredFile) -> bool {

@@ -124,6 +124,17 @@ pub fn check_spec(spec: &KnobSpec) -> Vec<String> {
                     && KernelPath::new(path.offers.replace(['<', '>'], "")).is_ok()),
             "`offers` is for words and numbers, and is a kernel file with the name's placeholders",
         );
+        let with = &path.appears_with;
+        require(
+            with.is_empty()
+                || with.split_once('=').is_some_and(|(knob, value)| {
+                    valid_knob_name(knob)
+                        && !value.is_empty()
+                        && (placeholders(&spec.name).is_empty()
+                            || placeholders(knob) == placeholders(&spec.name))
+                }),
+            "`appears_with` is another KNOB=VALUE with the name's placeholders",
+        );
         require(
             fits(&spec.value, path.format),
             "a path's format does not fit the value's type",

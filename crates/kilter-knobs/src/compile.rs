@@ -1,6 +1,7 @@
 //! The transaction of a plan: what couplings move is added, and all is put into the order of writing.
 
 use crate::catalog::{Catalog, fill, instance_of};
+use crate::late::Late;
 use crate::names::matches;
 use crate::order::{self, Before};
 use crate::plan::Target;
@@ -15,6 +16,7 @@ pub(crate) fn compile(
     catalog: &Catalog,
     targets: &[Target<'_>],
     found: &BTreeMap<String, Found>,
+    late: &BTreeMap<String, Late>,
 ) -> Transaction {
     let mut compiler = Compiler {
         kernel,
@@ -37,6 +39,17 @@ pub(crate) fn compile(
             target.instance.as_deref(),
             &found[&target.name].path.clone(),
         );
+    }
+    for (name, late) in late {
+        let path = &found[name].path;
+        for switch in &late.switches {
+            let pair = (found[switch].path.clone(), path.clone());
+            compiler.before.insert(pair);
+        }
+        let steps = compiler.steps.iter_mut();
+        for step in steps.filter(|step| step.knob == *name) {
+            step.appears = true;
+        }
     }
     Transaction {
         steps: order::sort(compiler.steps, &compiler.before),
@@ -71,6 +84,7 @@ impl Compiler<'_> {
             value,
             excludes,
             commit,
+            appears: false,
         });
     }
 
@@ -136,6 +150,7 @@ impl Compiler<'_> {
                     value: None,
                     excludes: None,
                     commit: None,
+                    appears: false,
                 });
             }
         }

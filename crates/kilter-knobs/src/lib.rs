@@ -14,6 +14,7 @@ mod export;
 mod files;
 mod import;
 mod import_writes;
+mod late;
 mod names;
 mod order;
 mod places;

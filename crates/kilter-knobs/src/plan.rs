@@ -3,6 +3,7 @@
 use crate::catalog::{Catalog, fill, instance_of};
 use crate::check::{ValueError, check_value};
 use crate::compile::compile;
+use crate::late::{Fate, Late, Switches};
 use crate::names::{UnknownName, is_glob, matches};
 use crate::probe::{self, Found, probe};
 use crate::wish::Wish;
@@ -104,19 +105,9 @@ pub fn plan(
     let mut targets = expand(kernel, catalog, settings, &mut skipped)?;
     ask_consent(&mut targets, consent, &mut skipped)?;
     exclude(&targets)?;
-    let mut found = BTreeMap::new();
-    targets.retain_mut(|target| match settable(kernel, target) {
-        Ok(here) => found.insert(target.name.clone(), here).is_none(),
-        Err(because) => {
-            skipped.push(Skipped {
-                knob: target.name.clone(),
-                because,
-            });
-            false
-        }
-    });
+    let (found, late) = find(kernel, catalog, &mut targets, &mut skipped);
     limits(kernel, catalog, &targets)?;
-    let transaction = compile(kernel, catalog, &targets, &found);
+    let transaction = compile(kernel, catalog, &targets, &found, &late);
     let changes = transaction.steps.iter().filter_map(|step| {
         let here = found.get(&step.knob)?;
         let new = step.value.clone()?;
@@ -124,6 +115,10 @@ pub fn plan(
             knob: step.knob.clone(),
             path: step.path.to_string(),
             old: here.value.clone(),
+            appears_with: match (late.get(&step.knob), here.value.is_empty()) {
+                (Some(late), true) => late.with.clone(),
+                _ => String::new(),
+            },
             new,
             effective: None,
         })
@@ -275,6 +270,58 @@ fn exclude(targets: &[Target<'_>]) -> Result<(), PlanError> {
     Ok(())
 }
 
+/// What there is of the targets here, and what comes with others of them; the rest is skipped.
+fn find(
+    kernel: &Kernel,
+    catalog: &Catalog,
+    targets: &mut Vec<Target<'_>>,
+    skipped: &mut Vec<Skipped>,
+) -> (BTreeMap<String, Found>, BTreeMap<String, Late>) {
+    let mut found = BTreeMap::new();
+    let mut lacking = BTreeMap::new();
+    for target in targets.iter_mut() {
+        let name = target.name.clone();
+        match settable(kernel, target) {
+            Ok(here) => drop(found.insert(name, here)),
+            Err(because) => drop(lacking.insert(name, because)),
+        }
+    }
+    // All values that others depend on are known now.
+    let switches = Switches::new(kernel, catalog, targets, &found);
+    let mut late = BTreeMap::new();
+    let mut granted = Vec::new();
+    for (at, target) in targets.iter().enumerate() {
+        match switches.fate(
+            target.spec,
+            target.instance.as_deref(),
+            found.get(&target.name),
+        ) {
+            Fate::Stays => {}
+            Fate::Goes(because) => drop(lacking.insert(target.name.clone(), because)),
+            Fate::Comes(comes, place) => {
+                late.insert(target.name.clone(), comes);
+                if found.contains_key(&target.name) {
+                    continue;
+                }
+                match grant(target, &place) {
+                    Ok(value) => granted.push((at, value, place)),
+                    Err(because) => drop(lacking.insert(target.name.clone(), because)),
+                }
+            }
+        }
+    }
+    for (at, value, here) in granted {
+        targets[at].value = value;
+        lacking.remove(&targets[at].name);
+        found.insert(targets[at].name.clone(), here);
+    }
+    targets.retain(|target| !lacking.contains_key(&target.name));
+    late.retain(|knob, _| !lacking.contains_key(knob));
+    let skips = lacking.into_iter();
+    skipped.extend(skips.map(|(knob, because)| Skipped { knob, because }));
+    (found, late)
+}
+
 /// What there is of the target here; its wish is granted on the way.
 fn settable(kernel: &Kernel, target: &mut Target<'_>) -> Result<Found, Unavailable> {
     let found = probe(
@@ -295,26 +342,29 @@ fn settable(kernel: &Kernel, target: &mut Target<'_>) -> Result<Found, Unavailab
     if !settable {
         return Err(because());
     }
-    if let Some(wish) = Wish::parse(&target.value) {
-        let granted = wish
-            .among(&found.offered, &found.value)
-            .ok_or_else(|| Unavailable {
-                reason: UnavailableReason::Unsupported,
-                detail: match found.offered.is_empty() {
-                    true => format!(
-                        "{}: this machine does not list what it offers",
-                        target.value
-                    ),
-                    false => format!("{}: offered are {}", target.value, found.offered.join(", ")),
-                },
-            })?;
-        target.value =
-            check_value(&target.name, target.spec, &granted).map_err(|error| Unavailable {
-                reason: UnavailableReason::Unsupported,
-                detail: error.to_string(),
-            })?;
-    }
+    target.value = grant(target, &found)?;
     Ok(found)
+}
+
+/// The target's value, found out among what the machine offers where it is a wish.
+fn grant(target: &Target<'_>, found: &Found) -> Result<String, Unavailable> {
+    let Some(wish) = Wish::parse(&target.value) else {
+        return Ok(target.value.clone());
+    };
+    let unsupported = |detail: String| Unavailable {
+        reason: UnavailableReason::Unsupported,
+        detail,
+    };
+    let granted = wish.among(&found.offered, &found.value).ok_or_else(|| {
+        unsupported(match found.offered.is_empty() {
+            true => format!(
+                "{}: this machine does not list what it offers",
+                target.value
+            ),
+            false => format!("{}: offered are {}", target.value, found.offered.join(", ")),
+        })
+    })?;
+    check_value(&target.name, target.spec, &granted).map_err(|error| unsupported(error.to_string()))
 }
 
 /// Both ends of every `at_most` as they will be: the new value, or else the current one.

@@ -54,11 +54,11 @@ pub fn probe(
             Err(error) => problems.push(error),
         }
     }
-    Err(why(spec, &problems))
+    Err(why(spec, instance, &problems))
 }
 
 /// The words in a file beside a knob's own; none if there is no such file.
-fn listed(kernel: &Kernel, file: String) -> Vec<String> {
+pub(crate) fn listed(kernel: &Kernel, file: String) -> Vec<String> {
     KernelPath::new(file)
         .ok()
         .and_then(|path| kernel.read(&path).ok())
@@ -78,7 +78,7 @@ fn found(
         return Err(unavailable(UnavailableReason::Unsupported, detail));
     }
     let value = parse_value(format, word, text).map_err(|error| match format {
-        Format::Feature => lacking(spec),
+        Format::Feature => lacking(spec, None),
         _ => unavailable(
             UnavailableReason::Unsupported,
             format!("{path}: {error}{}", successor(spec)),
@@ -97,7 +97,7 @@ fn found(
 }
 
 /// The most telling of the reasons for which no path could be read.
-fn why(spec: &KnobSpec, problems: &[FileError]) -> Unavailable {
+fn why(spec: &KnobSpec, instance: Option<&str>, problems: &[FileError]) -> Unavailable {
     let reason = |refusal: Refusal| match refusal {
         Refusal::LockedDown => UnavailableReason::LockedDown,
         Refusal::NotPermitted => UnavailableReason::NotPermitted,
@@ -124,7 +124,7 @@ fn why(spec: &KnobSpec, problems: &[FileError]) -> Unavailable {
     });
     let detail = match (reason, mechanism) {
         (UnavailableReason::Absent, Some(dir)) => not_running(&dir),
-        (UnavailableReason::Absent, None) => return lacking(spec),
+        (UnavailableReason::Absent, None) => return lacking(spec, instance),
         (UnavailableReason::NotMounted, _) => "debugfs is not mounted".to_owned(),
         _ => told.to_string(),
     };
@@ -141,10 +141,18 @@ fn not_running(dir: &str) -> String {
     }
 }
 
-fn lacking(spec: &KnobSpec) -> Unavailable {
+fn lacking(spec: &KnobSpec, instance: Option<&str>) -> Unavailable {
     let eras: Vec<&str> = spec.paths.iter().map(|path| path.era.as_str()).collect();
+    let switch = spec.paths.iter().find(|path| !path.appears_with.is_empty());
+    let lacks = match switch {
+        Some(path) => {
+            let with = fill(&path.appears_with, instance);
+            format!("it appears with {with}")
+        }
+        None => "this kernel does not have it".to_owned(),
+    };
     let detail = format!(
-        "this kernel does not have it (kernels with it: {}){}",
+        "{lacks} (kernels with it: {}){}",
         eras.join(", "),
         successor(spec)
     );

@@ -69,6 +69,38 @@ fn every_coupling_names_a_knob_of_the_same_instance() {
 }
 
 #[test]
+fn what_appears_with_a_knob_appears_with_a_value_that_it_takes() {
+    let catalog = Catalog::built_in();
+    let mut switches = 0;
+    for spec in &catalog.knobs {
+        for place in spec
+            .paths
+            .iter()
+            .filter(|place| !place.appears_with.is_empty())
+        {
+            let (knob, value) = place.appears_with.split_once('=').unwrap();
+            let switch = catalog.knobs.iter().find(|spec| spec.name == knob);
+            let switch = switch.unwrap_or_else(|| panic!("{}: no knob {knob}", spec.name));
+            assert_eq!(
+                check_value(knob, switch, value).as_deref(),
+                Ok(value),
+                "{}",
+                spec.name
+            );
+            // The switch must be written first, and what it takes along kept safe.
+            let (dir, _) = place.file.rsplit_once('/').unwrap();
+            let resets = &switch.couplings.resets_files;
+            assert!(
+                resets.contains(&format!("{dir}/*")),
+                "{knob} does not reset {dir}"
+            );
+            switches += 1;
+        }
+    }
+    assert!(switches > 15, "{switches}");
+}
+
+#[test]
 fn resets_have_no_cycle() {
     let catalog = Catalog::built_in();
     let edges: BTreeMap<&str, Vec<&str>> = catalog

@@ -196,15 +196,7 @@ pub fn planned(
 
 /// A knob that was asked for by name and cannot be set is an error; one of a profile is skipped.
 fn refuse_skipped(catalog: &Catalog, planned: &Planned, given: &Settings) -> Result<(), Failure> {
-    // A knob has other names too, and the plan has its own.
-    let named: Vec<String> = given
-        .keys()
-        .map(|name| {
-            catalog
-                .resolve(name)
-                .map_or(name.clone(), |(known, _)| known)
-        })
-        .collect();
+    let named = own_names(catalog, given);
     for skip in &planned.plan.skipped {
         if named.contains(&skip.knob) {
             return Err(
@@ -214,6 +206,20 @@ fn refuse_skipped(catalog: &Catalog, planned: &Planned, given: &Settings) -> Res
         }
     }
     Ok(())
+}
+
+/// The knobs that `--set` names.
+pub fn named(catalog: &Catalog, set: &[String]) -> Result<Vec<String>, Failure> {
+    Ok(own_names(catalog, &parse_settings(set)?))
+}
+
+/// A knob has other names too, and the plan has its own.
+fn own_names(catalog: &Catalog, given: &Settings) -> Vec<String> {
+    let own = |name: &String| {
+        let known = catalog.resolve(name);
+        known.map_or(name.clone(), |(known, _)| known)
+    };
+    given.keys().map(own).collect()
 }
 
 /// What is compared: `current`, a profile, or `KNOB=VALUE,…`; and the values that its knobs have
@@ -238,13 +244,18 @@ pub fn arm(
             say::count(planned.plan.skipped.len(), "knob")
         ));
     }
-    let changes = planned.plan.changes.into_iter();
-    let (settings, old) = changes
-        .map(|change| ((change.knob.clone(), change.new), (change.knob, change.old)))
-        .unzip();
+    let mut arm_settings = Settings::new();
+    let mut old = Settings::new();
+    for change in planned.plan.changes {
+        // What comes with another knob has no value now.
+        if change.appears_with.is_empty() {
+            old.insert(change.knob.clone(), change.old);
+        }
+        arm_settings.insert(change.knob, change.new);
+    }
     let arm = Arm {
         label: text.to_owned(),
-        settings,
+        settings: arm_settings,
         command,
     };
     Ok((arm, old))

@@ -6,11 +6,11 @@
 
 use crate::args;
 use crate::cli::SettingArgs;
-use crate::commands::apply::begin;
+use crate::commands::apply::{begin, did_not_appear};
 use crate::fail::Failure;
 use crate::machine::{Machine, tell_troubles};
 use crate::say;
-use kilter_api::{Metric, RunRecord, RunRequest, Settings};
+use kilter_api::{Metric, RunRecord, RunRequest, Settings, Skipped};
 use kilter_kernel::{Experiment, Guardian, this_process};
 use kilter_knobs::{Catalog, Consent, Planned, plan};
 use kilter_measure::{
@@ -94,7 +94,14 @@ impl<'m> Session<'m> {
         let mut session = Session::new(machine, as_root)?;
         let changes = planned.plan.changes.iter();
         let asked = changes.map(|change| (change.knob.clone(), change.new.clone()));
-        session.hold_planned(asked.collect(), &planned)?;
+        let missing = session.hold_planned(asked.collect(), &planned)?;
+        let named = args::named(&machine.catalog()?, &settings.set)?;
+        for skipped in missing {
+            if named.contains(&skipped.knob) {
+                return Err(session.without(&skipped));
+            }
+            say::warning(format!("{}: {}", skipped.knob, skipped.because.detail));
+        }
         Ok(session)
     }
 
@@ -130,14 +137,29 @@ impl<'m> Session<'m> {
                 skip.knob, skip.because.detail
             )));
         }
-        self.hold_planned(settings.clone(), &planned)
+        match self.hold_planned(settings.clone(), &planned)?.first() {
+            Some(skipped) => Err(self.without(skipped)),
+            None => Ok(()),
+        }
     }
 
-    /// Puts a plan in force.
-    pub fn hold_planned(&mut self, asked: Settings, planned: &Planned) -> Result<(), Failure> {
+    /// The failure of an experiment that lacks one of its values; nothing is in force any more.
+    fn without(&mut self, skipped: &Skipped) -> Failure {
+        let released = self.release().err();
+        released.unwrap_or_else(|| {
+            Failure::new(format!("{}: {}", skipped.knob, skipped.because.detail))
+        })
+    }
+
+    /// Puts a plan in force; returns what was to come with other values and did not.
+    fn hold_planned(
+        &mut self,
+        mut asked: Settings,
+        planned: &Planned,
+    ) -> Result<Vec<Skipped>, Failure> {
         self.release()?;
         if planned.transaction.steps.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.machine.need_root("changing settings")?;
         self.take_guard()?;
@@ -154,12 +176,17 @@ impl<'m> Session<'m> {
             .into_iter()
             .map(|written| (written.knob, written.kept))
             .collect();
+        asked.retain(|knob, _| !begun.missing.contains(knob));
         self.held = Some(HeldLayer {
             id: begun.id,
             asked,
             kept,
         });
-        Ok(())
+        let changes = planned.plan.changes.iter().cloned();
+        Ok(changes
+            .filter(|change| begun.missing.contains(&change.knob))
+            .map(did_not_appear)
+            .collect())
     }
 
     /// Takes the right to run experiments and starts the guardian, once.

@@ -122,7 +122,7 @@ pub fn tell_troubles(done: &Reverted) {
                 file.knob
             )),
             Restored::Gone => say::warning(format!("{}: gone; nothing to put back", file.knob)),
-            Restored::Restored { .. } | Restored::Covered => {}
+            Restored::Restored { .. } | Restored::Covered | Restored::Vanished => {}
         }
     }
 }

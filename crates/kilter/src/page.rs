@@ -31,7 +31,13 @@ pub fn facts(spec: &KnobSpec) -> Vec<(&'static str, String)> {
     let coupled = couplings(&spec.couplings);
     facts.extend(coupled.into_iter().map(|text| ("coupled", text)));
     let places = spec.paths.iter();
-    facts.extend(places.map(|place| ("kernels", format!("{}: {}", place.era, place.file))));
+    facts.extend(places.map(|place| {
+        let with = match place.appears_with.as_str() {
+            "" => String::new(),
+            with => format!(" (appears with {with})"),
+        };
+        ("kernels", format!("{}: {}{with}", place.era, place.file))
+    }));
     if !spec.by_hand.is_empty() {
         facts.push(("by hand", spec.by_hand.clone()));
     }

@@ -231,6 +231,9 @@ impl FakeKernel {
             self.set(&format!("{QUEUE}/iosched/read_expire"), "500");
             self.set(&format!("{QUEUE}/iosched/fifo_batch"), "16");
         }
+        if chosen == "kyber" {
+            self.set(&format!("{QUEUE}/iosched/read_lat_nsec"), "2000000");
+        }
         self.set(
             &format!("{QUEUE}/wbt_lat_usec"),
             if chosen == "bfq" { "0" } else { "5000" },
@@ -304,6 +307,7 @@ pub fn step(knob: &str, path: String, format: Format, value: Option<&str>) -> St
         value: value.map(str::to_owned),
         excludes: None,
         commit: None,
+        appears: knob.contains("iosched"),
     }
 }
 
@@ -369,6 +373,7 @@ pub fn set(knob: &str, value: &str) -> Transaction {
             ),
             watch("iosched/read_expire"),
             watch("iosched/fifo_batch"),
+            watch("iosched/read_lat_nsec"),
             watch("nr_requests"),
             watch("wbt_lat_usec"),
             watch("read_ahead_kb"),

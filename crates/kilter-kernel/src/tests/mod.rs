@@ -4,4 +4,5 @@
 mod again;
 mod crash;
 mod fake;
+mod late;
 mod rules;

@@ -5,7 +5,9 @@ use crate::commands::profile::print_plan;
 use crate::fail::{Failure, Outcome};
 use crate::machine::{Machine, quote, tell_troubles};
 use crate::say;
-use kilter_api::{Owner, Plan, Restored};
+use kilter_api::{
+    Change, Owner, Plan, Restored, Settings, Skipped, Unavailable, UnavailableReason,
+};
 use kilter_kernel::{Begun, Guardian, LayerError, Lock, Transaction, Written, this_process};
 use kilter_knobs::{Consent, Planned, plan, resolve_profile};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,14 +17,12 @@ use std::time::{Duration, Instant};
 /// Runs `kilter apply`.
 pub fn run(machine: &Machine, args: &Apply) -> Outcome {
     let (profile, settings) = resolve_profile(&machine.places, &args.profile)?;
-    let consent = Consent::from(&args.consent);
-    let planned = plan(
-        &machine.kernel,
-        &machine.catalog()?,
-        &profile.name,
-        &settings,
-        &consent,
-    )?;
+    let wanted = Wanted {
+        name: profile.name.clone(),
+        settings,
+        consent: Consent::from(&args.consent),
+    };
+    let planned = wanted.plan(machine)?;
     if args.dry_run {
         return show(
             machine,
@@ -33,10 +33,10 @@ pub fn run(machine: &Machine, args: &Apply) -> Outcome {
     machine.need_root("changing settings")?;
     refuse_during_experiment(machine)?;
     match args.confirm {
-        Some(seconds) => tentatively(machine, planned, seconds),
+        Some(seconds) => tentatively(machine, &wanted, seconds),
         None => {
             let lock = machine.lock()?;
-            let (id, plan) = put_in_force(machine, &lock, planned, None)?;
+            let (id, plan) = put_in_force(machine, &lock, &wanted, None)?;
             let code = show(machine, &plan, "Nothing to change.")?;
             forget_if_empty(machine, &lock, id, &plan)?;
             if !machine.json && !plan.changes.is_empty() {
@@ -60,22 +60,49 @@ pub fn refuse_during_experiment(machine: &Machine) -> Result<(), Failure> {
     }
 }
 
-/// Begins the layer, taking back an older one of the same name first.
+/// A layer as it is asked for.
+pub struct Wanted {
+    /// Its name.
+    pub name: String,
+    /// Its values, which may hold globs and wishes.
+    pub settings: Settings,
+    /// The risks that somebody said yes to.
+    pub consent: Consent,
+}
+
+impl Wanted {
+    /// What it would write on the machine as it is now.
+    pub fn plan(&self, machine: &Machine) -> Result<Planned, Failure> {
+        let (kernel, catalog) = (&machine.kernel, machine.catalog()?);
+        Ok(plan(
+            kernel,
+            &catalog,
+            &self.name,
+            &self.settings,
+            &self.consent,
+        )?)
+    }
+}
+
+/// Begins the layer, taking back an older one of the same name first. Whatever that brings or takes
+/// away (the tunables of an I/O scheduler) must be seen by the plan, so it is made after it.
 pub fn put_in_force(
     machine: &Machine,
     lock: &Lock<'_>,
-    planned: Planned,
+    wanted: &Wanted,
     owner: Option<Owner>,
 ) -> Result<(u64, Plan), Failure> {
-    let Planned {
-        mut plan,
-        transaction,
-    } = planned;
-    match lock.revert(&machine.kernel, Some(&plan.name), false) {
+    // A plan that is refused leaves the older layer in force.
+    wanted.plan(machine)?;
+    match lock.revert(&machine.kernel, Some(&wanted.name), false) {
         Ok(done) => tell_troubles(&done),
         Err(kilter_kernel::StoreError::NoSuchLayer(_)) => {}
         Err(error) => return Err(error.into()),
     }
+    let Planned {
+        mut plan,
+        transaction,
+    } = wanted.plan(machine)?;
     let begun = begin(machine, lock, &plan.name, owner, &transaction)?;
     for knob in &begun.drifted {
         say::warning(format!(
@@ -83,6 +110,7 @@ pub fn put_in_force(
         ));
     }
     effective(&mut plan, &begun.written);
+    set_apart(&mut plan, &begun.missing);
     Ok((begun.id, plan))
 }
 
@@ -114,6 +142,29 @@ fn effective(plan: &mut Plan, written: &[Written]) {
     }
 }
 
+/// Knobs that did not come with the others are skipped ones.
+fn set_apart(plan: &mut Plan, missing: &[String]) {
+    let (gone, set) = std::mem::take(&mut plan.changes)
+        .into_iter()
+        .partition(|change| missing.contains(&change.knob));
+    plan.changes = set;
+    plan.skipped.extend(gone.into_iter().map(did_not_appear));
+}
+
+/// A change whose file was to come with another's, as one that is skipped.
+pub fn did_not_appear(change: Change) -> Skipped {
+    Skipped {
+        because: Unavailable {
+            reason: UnavailableReason::Absent,
+            detail: match change.appears_with.as_str() {
+                "" => format!("{} is gone", change.path),
+                with => format!("it did not appear with {with}: this kernel does not have it"),
+            },
+        },
+        knob: change.knob,
+    }
+}
+
 fn forget_if_empty(
     machine: &Machine,
     lock: &Lock<'_>,
@@ -136,11 +187,11 @@ fn show(machine: &Machine, plan: &Plan, nothing: &str) -> Outcome {
 
 /// Applies, waits for a yes, and reverts without one. The guardian reverts if this process is
 /// killed, or its terminal lost, while it waits.
-fn tentatively(machine: &Machine, planned: Planned, seconds: u32) -> Outcome {
+fn tentatively(machine: &Machine, wanted: &Wanted, seconds: u32) -> Outcome {
     // The guardian's fork needs a journal directory that can be written, or nothing is started.
     drop(machine.lock()?);
     let guardian = Guardian::start(&machine.kernel)?;
-    let (id, plan) = put_in_force(machine, &machine.lock()?, planned, Some(this_process()))?;
+    let (id, plan) = put_in_force(machine, &machine.lock()?, wanted, Some(this_process()))?;
     show(machine, &plan, "Nothing to change.")?;
     let confirmed = wait_for_enter(seconds)?;
     let lock = machine.lock()?;

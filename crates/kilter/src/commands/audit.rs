@@ -56,8 +56,15 @@ type LeftOut = Vec<(String, String)>;
 
 /// The lines that change something here, and the rest; both by name.
 fn split(plan: Plan) -> (Vec<AuditLine>, LeftOut) {
-    let (changed, same): (Vec<_>, Vec<_>) = plan
+    // What comes only with another line cannot be tried without it.
+    let (late, changes): (Vec<_>, Vec<_>) = plan
         .changes
+        .into_iter()
+        .partition(|change| !change.appears_with.is_empty());
+    let late = late
+        .into_iter()
+        .map(|change| (change.knob, format!("appears with {}", change.appears_with)));
+    let (changed, same): (Vec<_>, Vec<_>) = changes
         .into_iter()
         .partition(|change| change.old != change.new);
     let line = |change: kilter_api::Change| AuditLine {
@@ -75,7 +82,7 @@ fn split(plan: Plan) -> (Vec<AuditLine>, LeftOut) {
         .skipped
         .into_iter()
         .map(|skip| (skip.knob, short(skip.because)));
-    let mut left_out: LeftOut = same.chain(skipped).collect();
+    let mut left_out: LeftOut = same.chain(late).chain(skipped).collect();
     left_out.sort();
     (lines, left_out)
 }

@@ -239,12 +239,18 @@ pub fn print_plan(plan: &Plan, nothing: &str) {
                 }
                 Some(_) => format!("asked {}; the kernel rounded it", change.new),
                 None if change.old == change.new => say::faint("unchanged"),
+                None if change.effective.is_none() && !change.appears_with.is_empty() => {
+                    say::faint(format!("appears with {}", change.appears_with))
+                }
                 None => String::new(),
             };
             let shown = kept.unwrap_or(&change.new);
             vec![
                 change.knob.clone(),
-                change.old.clone(),
+                match change.old.is_empty() {
+                    true => say::faint("-"),
+                    false => change.old.clone(),
+                },
                 "→".to_owned(),
                 say::bold(shown),
                 note,

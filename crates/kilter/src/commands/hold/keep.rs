@@ -6,14 +6,14 @@ use super::news::{News, Newsroom};
 use super::{service, state};
 use crate::args;
 use crate::cli::HoldHow;
-use crate::commands::apply::{now, put_in_force};
+use crate::commands::apply::{Wanted, now, put_in_force};
 use crate::commands::why::likely_setter;
 use crate::fail::{Failure, Outcome};
 use crate::machine::{Machine, tell_troubles};
 use crate::say;
-use kilter_api::{Held, HeldValue, HoldDrift, HoldInfo, HoldPolicy};
+use kilter_api::{Held, HeldValue, HoldDrift, HoldInfo, HoldPolicy, Settings};
 use kilter_kernel::{Guardian, StoreError, this_process};
-use kilter_knobs::{Consent, Planned, plan, resolve_profile};
+use kilter_knobs::{Consent, resolve_profile};
 use std::time::{Duration, Instant};
 
 /// How long to wait for an experiment to end before looking again.
@@ -31,29 +31,22 @@ pub fn every(how: &HoldHow) -> Result<Duration, Failure> {
     }
 }
 
-/// The profile's name and its plan on this machine, without some knobs.
-pub fn planned(
-    machine: &Machine,
-    profile: &str,
-    how: &HoldHow,
-    without: &[String],
-) -> Result<(String, Planned), Failure> {
-    let (profile, mut settings) = resolve_profile(&machine.places, profile)?;
-    settings.retain(|knob, _| !without.contains(knob));
-    let planned = plan(
-        &machine.kernel,
-        &machine.catalog()?,
-        &profile.name,
-        &settings,
-        &Consent::from(&how.consent),
-    )?;
-    Ok((profile.name, planned))
+/// What the profile asks for.
+pub fn wanted(machine: &Machine, profile: &str, how: &HoldHow) -> Result<Wanted, Failure> {
+    let (profile, settings) = resolve_profile(&machine.places, profile)?;
+    Ok(Wanted {
+        name: profile.name,
+        settings,
+        consent: Consent::from(&how.consent),
+    })
 }
 
 /// Runs `kilter hold run`.
 pub fn run(machine: &Machine, profile: &str, how: &HoldHow) -> Outcome {
     let every = every(how)?;
-    let (profile, _) = planned(machine, profile, how, &[])?;
+    let wanted = wanted(machine, profile, how)?;
+    wanted.plan(machine)?;
+    let profile = wanted.name;
     machine.need_root("changing settings")?;
     if let Some(other) = state::all(machine)
         .iter()
@@ -161,14 +154,14 @@ impl Keeper<'_> {
         if let Then::End = self.wait_for_experiments()? {
             return Ok(Then::End);
         }
-        let (_, planned) = planned(self.machine, &self.hold.profile, self.how, &[])?;
-        for skipped in &planned.plan.skipped {
-            say::note(format!("{}: {}", skipped.knob, skipped.because.detail));
-        }
+        let wanted = wanted(self.machine, &self.hold.profile, self.how)?;
         let owner = self.how.revert_on_stop.then(this_process);
         let lock = self.machine.lock()?;
-        let (_, plan) = put_in_force(self.machine, &lock, planned, owner)?;
+        let (_, plan) = put_in_force(self.machine, &lock, &wanted, owner)?;
         drop(lock);
+        for skipped in &plan.skipped {
+            say::note(format!("{}: {}", skipped.knob, skipped.because.detail));
+        }
         self.watch.forget();
         self.hold.drifted.clear();
         self.publish()?;
@@ -319,30 +312,31 @@ impl Keeper<'_> {
 
     /// Devices that have come since are the profile's too where its globs name them.
     fn hold_new_devices(&mut self, values: &[HeldValue]) -> Result<(), Failure> {
-        let (_, whole) = planned(self.machine, &self.hold.profile, self.how, &[])?;
+        let whole = wanted(self.machine, &self.hold.profile, self.how)?.plan(self.machine)?;
         let is_new = |knob: &String| {
             !values.iter().any(|value| value.knob == *knob) && !self.watch.is_theirs(knob)
         };
-        let new = whole.plan.changes.iter().map(|change| &change.knob);
-        let new: Vec<String> = new.filter(|knob| is_new(knob)).cloned().collect();
+        let changes = whole.plan.changes.into_iter();
+        let settings: Settings = changes
+            .filter(|change| is_new(&change.knob))
+            .map(|change| (change.knob, change.new))
+            .collect();
+        let only_new = Wanted {
+            name: self.hold.profile.clone(),
+            settings,
+            consent: Consent::from(&self.how.consent),
+        };
+        let planned = only_new.plan(self.machine)?;
+        let new = planned.plan.changes.iter().map(|change| &*change.knob);
+        let new: Vec<&str> = new.collect();
         if new.is_empty() {
             return Ok(());
         }
-        let settings = whole
-            .plan
-            .changes
-            .iter()
-            .filter(|change| new.contains(&change.knob))
-            .map(|change| (change.knob.clone(), change.new.clone()))
-            .collect();
-        let consent = Consent::from(&self.how.consent);
-        let (kernel, catalog) = (&self.machine.kernel, self.machine.catalog()?);
-        let planned = plan(kernel, &catalog, &self.hold.profile, &settings, &consent)?;
         let owner = self.how.revert_on_stop.then(this_process);
         let lock = self.machine.lock()?;
         // On top of the layer in force, under its name: they are taken back together.
         lock.begin(
-            kernel,
+            &self.machine.kernel,
             &self.hold.profile,
             &now(),
             owner,

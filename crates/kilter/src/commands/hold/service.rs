@@ -30,7 +30,9 @@ pub fn word(policy: HoldPolicy) -> &'static str {
 pub fn install(machine: &Machine, profile: &str, how: &HoldHow, dry_run: bool) -> Outcome {
     // What would be refused at boot is refused now.
     keep::every(how)?;
-    let (profile, _) = keep::planned(machine, profile, how, &[])?;
+    let wanted = keep::wanted(machine, profile, how)?;
+    wanted.plan(machine)?;
+    let profile = wanted.name;
     let text = unit(&profile, how)?;
     if dry_run {
         say::line(text.trim_end());
