@@ -193,6 +193,12 @@ fn expand(kernel: &Kernel, file: &str) -> Vec<String> {
         let inner = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
         fills(kind, inner).then(|| inner.to_owned())
     });
+    // A size too small for anonymous memory has a directory for shmem alone.
+    let names = names.filter(|name| {
+        let here =
+            || KernelPath::new(fill(file, Some(name))).is_ok_and(|p| kernel.read(&p).is_ok());
+        kind != "size" || here()
+    });
     names
         .flat_map(|name| {
             let rest = fill(file, Some(&name));
@@ -217,6 +223,9 @@ fn fills(kind: &str, name: &str) -> bool {
                 !rest.is_empty() && rest.chars().all(|digit| digit.is_ascii_digit())
             })
         }
+        "size" => name.strip_suffix("kB").is_some_and(|size| {
+            !size.is_empty() && size.chars().all(|digit| digit.is_ascii_digit())
+        }),
         _ => !name.is_empty() && !name.contains('.'),
     }
 }

@@ -146,7 +146,7 @@ const BEYOND: &[&str] = &[
     "cgroup.cpu_max",
     "sched",
     "thp.enabled",
-    "thp.64kB.enabled",
+    "thp.<size>.enabled",
     "thp.defrag",
     "thp.khugepaged.pages_to_scan",
     "thp.khugepaged.scan_sleep_millisecs",

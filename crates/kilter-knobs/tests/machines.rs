@@ -475,3 +475,24 @@ fn a_feature_that_a_kernel_lacks_is_told_as_any_other_knob() {
     assert!(why.detail.starts_with("this kernel does not have it"));
     assert!(!why.detail.contains("PLACE_LAG"), "{}", why.detail);
 }
+
+#[test]
+fn a_size_of_huge_pages_is_an_instance_where_anonymous_memory_may_have_it() {
+    let dir = "/sys/kernel/mm/transparent_hugepage";
+    let size = |size: &str| format!("{dir}/hugepages-{size}/enabled");
+    let words = "always inherit madvise [never]";
+    let small = format!("{dir}/hugepages-8kB/shmem_enabled");
+    let (one, other) = (size("64kB"), size("2048kB"));
+    let machine = tree(&[(&small, words), (&one, words), (&other, words)]);
+    let names: Vec<String> = probe_all(&machine.kernel, &machine.catalog)
+        .into_iter()
+        .filter(|knob| knob.spec.name == "thp.<size>.enabled")
+        .map(|knob| knob.name)
+        .collect();
+    assert_eq!(names, ["thp.2048kB.enabled", "thp.64kB.enabled"]);
+    let planned = machine.plan(&[("thp.64kB.enabled", "always")]).unwrap();
+    assert_eq!(planned.plan.changes[0].path, one);
+    let planned = machine.plan(&[("thp.16kB.enabled", "always")]).unwrap();
+    let because = &planned.plan.skipped[0].because;
+    assert_eq!(because.reason, UnavailableReason::Absent);
+}

@@ -138,8 +138,8 @@ fn named(
         let ranged = |knob: &Knob| ranges.iter().any(|(name, ..)| *name == knob.name);
         for knob in matching {
             let mut knob = knob.clone();
-            if is_exact && matches!(knob.spec.value, ValueKind::Bool) {
-                knob.spec.search.get_or_insert_with(both_ways);
+            if let (true, Some(all)) = (is_exact, every_value(&knob.spec.value)) {
+                knob.spec.search.get_or_insert(all);
             }
             let usable = writable(&knob)
                 && (knob.spec.search.is_some() || ranged(&knob))
@@ -155,11 +155,14 @@ fn named(
     Ok(chosen)
 }
 
-/// The range of a switch that is asked for by its name.
-fn both_ways() -> Search {
-    Search::Values {
-        values: vec!["0".to_owned(), "1".to_owned()],
-    }
+/// The range of a switch or of a choice that is asked for by its name.
+fn every_value(value: &ValueKind) -> Option<Search> {
+    let values = match value {
+        ValueKind::Bool => vec!["0".to_owned(), "1".to_owned()],
+        ValueKind::Choice { choices } => choices.clone(),
+        _ => return None,
+    };
+    Some(Search::Values { values })
 }
 
 fn unusable(knob: &Knob) -> Failure {
@@ -387,5 +390,35 @@ fn takes(machine: &Machine, catalog: &Catalog, knob: &str, value: &str) -> Resul
         }
         Err(LayerError::Refused { .. }) => Ok(false),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_without_a_range_is_searched_where_it_is_named() {
+        let catalog = kilter_knobs::Catalog::built_in();
+        let spec = catalog.find("thp.64kB.enabled").unwrap().clone();
+        let all = [Knob {
+            name: "thp.64kB.enabled".to_owned(),
+            state: KnobState::Present {
+                value: "never".to_owned(),
+                path: "/sys/kernel/mm".to_owned(),
+                writable: true,
+            },
+            virtual_device: false,
+            spec,
+            offered: Vec::new(),
+        }];
+        assert!(by_default(&all).is_empty());
+        let globbed = named(&all, &["thp.*".to_owned()], &[]).unwrap();
+        assert!(globbed.is_empty());
+        let chosen = named(&all, &["thp.64kB.enabled".to_owned()], &[]).unwrap();
+        let Some(Search::Values { values }) = &chosen[0].spec.search else {
+            panic!("{:?}", chosen[0].spec.search);
+        };
+        assert_eq!(values, &["always", "inherit", "madvise", "never"]);
     }
 }
