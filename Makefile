@@ -8,7 +8,7 @@ BUILD_PACKAGES := gcc libc6-dev python3-venv
 # For the HRRN scheduler (feature `sched`); without them everything else is built.
 SCHED_PACKAGES := clang-19 libelf-dev zlib1g-dev make pkg-config
 DEMO_PACKAGES := linux-perf
-TEST_PACKAGES := chromium linux-perf mksh rt-tests shellcheck strace stress-ng sudo sysbench
+TEST_PACKAGES := chromium linux-perf mksh rt-tests shellcheck strace stress-ng sudo sysbench toybox
 VM_PACKAGES := busybox-static debian-archive-keyring file kmod libcap-ng-dev libseccomp-dev qemu-system-x86 strace udev zstd
 BENCH_PACKAGES := cgroup-tools hyperfine rt-tests strace tuned
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,21 +21,55 @@ SHELLS = {
     "bash": ["bash", "--posix"],
     "busybox": ["busybox", "sh"],
     "mksh": ["mksh"],
+    "android": ["mksh"],
 }
 
 ALL = ("--allow", "security,durability,hang")
 FEATURES = "sys/kernel/debug/sched/features"
 
 
+@dataclass(frozen=True)
+class Shell:
+    """A shell and where it finds its tools."""
+
+    words: list[str]
+    path: str = os.environ["PATH"]
+
+
+def found(tool: str) -> str:
+    """Where a tool is."""
+    path = shutil.which(tool)
+    if not path:
+        pytest.skip(f"{tool} is not installed")
+    return path
+
+
+@pytest.fixture(scope="module")
+def toybox(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with toybox's tools and no others, as Android's /system/bin has them."""
+    toybox, tools = found("toybox"), tmp_path_factory.mktemp("toybox")
+    names = subprocess.run([toybox], capture_output=True, text=True, check=True).stdout.split()
+    for name in names:
+        (tools / name).symlink_to(toybox)
+    return tools
+
+
 @pytest.fixture(params=SHELLS)
-def shell(request: pytest.FixtureRequest) -> list[str]:
-    words = SHELLS[request.param]
-    if not shutil.which(words[0]):
-        pytest.skip(f"{words[0]} is not installed")
-    return words
+def shell(request: pytest.FixtureRequest) -> Shell:
+    name, *options = SHELLS[request.param]
+    words = [found(name), *options]
+    if request.param != "android":
+        return Shell(words)
+    tools: Path = request.getfixturevalue("toybox")
+    return Shell(words, str(tools))
 
 
-@pytest.fixture(params=["cfs", "eevdf", "bare", "phone"])
+MACHINES = ["cfs", "eevdf", "bare", "phone"]
+# Android's shell and tools where Android is.
+PAIRS = [(s, m) for s in SHELLS for m in MACHINES if s != "android" or m == "phone"]
+
+
+@pytest.fixture
 def machine(request: pytest.FixtureRequest, make_root: Callable[[str], Root]) -> Root:
     root = make_root(request.param)
     root.put("sys/class/net/eth0/queues/rx-0/rps_cpus", "0")
@@ -47,11 +82,10 @@ def script_of(root: Root, profile: str, path: Path) -> Path:
     return path
 
 
-def execute(shell: list[str], script: Path, root: Root, *args: str) -> str:
-    env = {"PATH": os.environ["PATH"], "KILTER_ROOT": str(root.path)}
-    done = subprocess.run(
-        [*shell, str(script), *args], env=env, capture_output=True, text=True, timeout=120
-    )
+def execute(shell: Shell, script: Path, root: Root, *args: str) -> str:
+    env = {"PATH": shell.path, "KILTER_ROOT": str(root.path)}
+    words = [*shell.words, str(script), *args]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
     assert done.stderr == "", done
     assert done.returncode == 0, done
     return done.stdout
@@ -66,9 +100,10 @@ def ours(root: Root) -> dict[str, str]:
     }
 
 
+@pytest.mark.parametrize(("shell", "machine"), PAIRS, indirect=True)
 @pytest.mark.parametrize("profile", ["ktweak", "ktweak-script", "desktop", "latency", "throughput"])
 def test_a_script_leaves_what_apply_leaves(
-    machine: Root, shell: list[str], profile: str, tmp_path: Path
+    machine: Root, shell: Shell, profile: str, tmp_path: Path
 ) -> None:
     script = script_of(machine, profile, tmp_path / "script.sh")
     before = machine.settings()
@@ -89,7 +124,7 @@ def test_a_script_leaves_what_apply_leaves(
 
 
 @pytest.mark.parametrize(("now", "then"), [("NO_NEXT_BUDDY", "NEXT_BUDDY"), ("NEXT_BUDDY", "")])
-def test_features(root: Root, shell: list[str], tmp_path: Path, now: str, then: str) -> None:
+def test_features(root: Root, shell: Shell, tmp_path: Path, now: str, then: str) -> None:
     root.put(FEATURES, f"PLACE_LAG {now} HRTICK")
     root.profile("buddy", {"sched.features.NEXT_BUDDY": "1"})
     script = script_of(root, "buddy", tmp_path / "script.sh")
@@ -102,7 +137,7 @@ def test_features(root: Root, shell: list[str], tmp_path: Path, now: str, then: 
 
 
 def test_a_script_reads_all_forms(
-    make_root: Callable[[str], Root], shell: list[str], tmp_path: Path
+    make_root: Callable[[str], Root], shell: Shell, tmp_path: Path
 ) -> None:
     root = make_root("bare")
     files = {
@@ -145,7 +180,7 @@ def test_a_script_reads_all_forms(
 def test_what_is_not_there_is_told(make_root: Callable[[str], Root], tmp_path: Path) -> None:
     root = make_root("bare")
     script = script_of(root, "latency", tmp_path / "script.sh")
-    told = execute(["sh"], script, root)
+    told = execute(Shell(["sh"]), script, root)
     assert (
         "skipped  base_slice_ns: this kernel has no /sys/kernel/debug/sched/base_slice_ns" in told
     )
@@ -209,6 +244,37 @@ def test_a_module_is_a_zip_that_magisk_knows(root: Root, tmp_path: Path) -> None
         assert service.startswith("#!/system/bin/sh\n")
         assert "sleep 90" in service
         assert b"--revert" in module.read("uninstall.sh")
+
+
+def test_a_module_waits_for_the_boot_and_is_taken_back_by_toybox(
+    root: Root, toybox: Path, tmp_path: Path
+) -> None:
+    """Under mksh with toybox's tools alone; Android's getprop says that the boot has ended."""
+    mksh = found("mksh")
+    path, module = tmp_path / "module.zip", tmp_path / "module"
+    root.profile("calm", {"vm.swappiness": "10", "block.*.iostats": "0"})
+    assert root("export", "calm", "--to", "magisk", "-o", path).returncode == 0
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(module)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in toybox.iterdir():
+        (tools / tool.name).symlink_to(tool.readlink())
+    (tools / "sh").symlink_to(mksh)
+    slept = tmp_path / "slept"
+    (tools / "sleep").unlink()
+    for name, does in (("getprop", "echo 1"), ("sleep", f'echo "$1" >>{slept}')):
+        (tools / name).write_text(f"#!{mksh}\n{does}\n")
+        (tools / name).chmod(0o755)
+    before = ours(root)
+    android = Shell([mksh], str(tools))
+    execute(android, module / "service.sh", root)
+    assert slept.read_text() == "90\n"
+    assert root.get("vm.swappiness") == "10"
+    assert ours(root) != before
+    execute(android, module / "uninstall.sh", root)
+    assert ours(root) == before
+    assert "nothing to put back" in execute(android, module / "uninstall.sh", root)
 
 
 def test_a_unit_runs_the_script(root: Root, tmp_path: Path) -> None:

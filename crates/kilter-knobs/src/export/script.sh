@@ -19,8 +19,8 @@ now() {
     yes-no) case $text in [Yy1]*) text=1 ;; *) text=0 ;; esac ;; #@yes-no
     hex) text=$((text)) ;; #@hex
     cpu0) case $text in 0:*) text=${text#0:} && text=${text%%[!0-9]*} ;; *) return 1 ;; esac ;; #@cpu0
-    mask) text=$(printf '%s' "$text" | tr -d ',' | sed 's/^0*\(.\)/\1/') ;; #@mask
-    spaced) text=$(printf '%s' "$text" | tr -s '\t ' '  ') ;; #@spaced
+    mask) text=$(printf '%s\n' "$text" | sed -e 's/,//g' -e 's/^0*\(.\)/\1/') ;; #@mask
+    spaced) text=$(printf '%s\n' "$text" | sed "s/[ $tab][ $tab]*/ /g") ;; #@spaced
   esac
   printf '%s\n' "$text"
 }
@@ -34,7 +34,7 @@ give() {
     yes-no:1) out=Y ;; #@yes-no
     yes-no:0) out=N ;; #@yes-no
     cpu0:*) out=0:$4 ;; #@cpu0
-    mask:*) out=$(printf '%s' "$4" | sed -e ':a' -e 's/^\([0-9a-f]*[0-9a-f]\)\([0-9a-f]\{8\}\)/\1,\2/' -e 'ta') ;; #@mask
+    mask:*) out=$(printf '%s\n' "$4" | sed -e ':a' -e 's/^\([0-9a-f]*[0-9a-f]\)\([0-9a-f]\{8\}\)/\1,\2/' -e 'ta') ;; #@mask
   esac
   { printf '%s\n' "$out" >"$3"; } 2>/dev/null
 }

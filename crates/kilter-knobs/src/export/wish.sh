@@ -6,7 +6,7 @@ wish() {
     */scaling_governor) list=$(cat "${file%/*}/scaling_available_governors" 2>/dev/null) ;; #@first
     */hispeed_freq) list=$(cat "${file%/*}/../$frequencies" 2>/dev/null) ;; #@list
     */input_boost_freq) list=$(cat "$root/sys/devices/system/cpu/cpufreq/policy0/$frequencies" 2>/dev/null) ;; #@list
-    *) list=$(tr -d '[]()' <"$file") ;;
+    *) list=$(sed 's/[][()]//g' "$file") ;;
   esac
   argument=${aim#*:}
   best='' least='' #@list
