@@ -16,7 +16,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("thp.enabled", &["always", "never"]),
     (
         "block.vda.scheduler",
-        &["none", "bfq", "kyber", "mq-deadline"],
+        &["none", "bfq", "mq-deadline", "kyber"],
     ),
     ("block.vda.iosched/read_expire", &["100", "400"]),
     ("block.vda.iosched/read_lat_nsec", &["1000000"]),
@@ -138,7 +138,10 @@ pub fn survives_every_death_of(writes: usize, prepare: impl Fn(&Machine), work: 
 
 fn everything() -> Transaction {
     let last = |(knob, values): &(&'static str, &[&'static str])| (*knob, *values.last().unwrap());
-    all(&one_of_each_pair(CHOICES.iter().map(last).collect()))
+    // kyber, so the files of its predecessor are gone.
+    let there = |(knob, _): &(&str, &str)| !knob.ends_with("/read_expire");
+    let settings = CHOICES.iter().map(last).filter(there).collect();
+    all(&one_of_each_pair(settings))
 }
 
 #[test]

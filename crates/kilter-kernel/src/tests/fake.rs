@@ -307,7 +307,7 @@ pub fn step(knob: &str, path: String, format: Format, value: Option<&str>) -> St
         value: value.map(str::to_owned),
         excludes: None,
         commit: None,
-        appears: knob.contains("iosched"),
+        appears: false,
     }
 }
 
@@ -429,5 +429,13 @@ pub fn all(settings: &[(&str, &str)]) -> Transaction {
         _ => 1,
     };
     steps.sort_by_key(rank);
+    // As the planner has it: only what the chosen scheduler brings may come late.
+    for step in &mut steps {
+        let brought = [("mq-deadline", "read_expire"), ("kyber", "read_lat_nsec")];
+        step.appears = brought.iter().any(|(scheduler, file)| {
+            step.path.as_str().ends_with(file)
+                && settings.contains(&("block.vda.scheduler", *scheduler))
+        });
+    }
     Transaction { steps }
 }

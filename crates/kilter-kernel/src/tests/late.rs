@@ -47,7 +47,12 @@ fn a_file_that_comes_with_a_switch_is_written_and_goes_with_it() {
 fn one_that_does_not_come_is_told_and_harms_nothing() {
     let machine = Machine::new();
     let before = machine.kernel.state();
-    let begun = machine.begin("p", &all(&[("block.vda.scheduler", "bfq"), LATENCY]));
+    // A kernel on which the scheduler does not bring it.
+    let mut transaction = all(&[("block.vda.scheduler", "bfq"), LATENCY]);
+    for step in &mut transaction.steps {
+        step.appears = step.knob == LATENCY.0;
+    }
+    let begun = machine.begin("p", &transaction);
     assert_eq!(begun.missing, [LATENCY.0]);
     assert!(begun.written.iter().all(|one| one.knob != LATENCY.0));
     let status = machine.store.status(&machine.kernel).unwrap();
