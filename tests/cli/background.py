@@ -3,7 +3,7 @@
     background.py MIB [WORD ...]
 
 Words: ``lock`` locks the memory, ``share`` has a child share it copy-on-write, ``mappings=N`` cuts it
-into that many. Each line on standard input is a command that is answered with a line: ``touch`` reads
+into that many, ``sound`` shares a file with a sound server. Each line on standard input is a command that is answered with a line: ``touch`` reads
 every page and says whether it holds what was written, ``busy SECONDS`` computes, ``exec`` becomes
 another program with as much memory; the end of standard input is its end.
 """
@@ -67,6 +67,8 @@ def main() -> None:
         raise OSError(ctypes.get_errno(), "mlock")
     if "mappings" in words:
         cut(memory, pages, int(words["mappings"]))
+    if "sound" in words:
+        os.memfd_create("pipewire-memfd:flags=0x0000000f,type=2,size=2312")
     child = os.fork() if "share" in words else -1
     if child == 0:
         sys.stdin.read()

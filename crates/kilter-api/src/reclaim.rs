@@ -35,7 +35,11 @@ pub struct ReclaimOnce {
     /// where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zram_grew_bytes: Option<i64>,
-    /// What the machine gained: reclaimed bytes less what zram grew by.
+    /// Bytes by which the swap cache grew meanwhile: pages taken from the target that are still in
+    /// memory, because they are being written to swap, or could not be.
+    #[serde(default)]
+    pub swap_cache_grew_bytes: i64,
+    /// What the machine gained: reclaimed bytes less what zram and the swap cache grew by.
     pub gained_bytes: i64,
     /// Bytes still resident that other processes map too: nothing reclaims these from here.
     pub shared_bytes: u64,

@@ -522,6 +522,7 @@ fn reclaimed() -> ReclaimOnce {
         reclaimed_bytes: 300 << 20,
         walked_bytes: 380 << 20,
         zram_grew_bytes: Some(100 << 20),
+        swap_cache_grew_bytes: 0,
         gained_bytes: 200 << 20,
         shared_bytes: 20 << 20,
         seconds: 0.5,

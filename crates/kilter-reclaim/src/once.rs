@@ -216,10 +216,11 @@ fn add(a: Rollup, b: Rollup) -> Rollup {
     }
 }
 
-/// Time, CPU time and compressed memory from the beginning on.
+/// Time, CPU time, compressed memory and swap cache from the beginning on.
 struct Meter {
     begun: Instant,
     cpu_s: f64,
+    swap_cached: u64,
     zram: Option<Zram>,
 }
 
@@ -228,6 +229,7 @@ impl Meter {
         Meter {
             begun: Instant::now(),
             cpu_s: cpu_s(),
+            swap_cached: swap(kernel).cached,
             zram: zram(kernel),
         }
     }
@@ -243,6 +245,7 @@ impl Meter {
         let (before, after) = (sums.before.memory, sums.after.memory);
         let reclaimed = before.resident_bytes.saturating_sub(after.resident_bytes);
         let zram_grew_bytes = self.zram.and_then(grew);
+        let swap_cache_grew_bytes = swap(kernel).cached as i64 - self.swap_cached as i64;
         let mut once = ReclaimOnce {
             processes: sums.processes,
             method: sums.method.to_owned(),
@@ -253,7 +256,8 @@ impl Meter {
             reclaimed_bytes: reclaimed,
             walked_bytes: sums.work.walked,
             zram_grew_bytes,
-            gained_bytes: reclaimed as i64 - zram_grew_bytes.unwrap_or(0),
+            swap_cache_grew_bytes,
+            gained_bytes: reclaimed as i64 - zram_grew_bytes.unwrap_or(0) - swap_cache_grew_bytes,
             shared_bytes: sums.after.shared_bytes,
             seconds: self.begun.elapsed().as_secs_f64(),
             cpu_s: cpu_s() - self.cpu_s,
@@ -284,6 +288,12 @@ fn warnings(kernel: &Kernel, once: &ReclaimOnce, hints: Hints, end: End) -> Vec<
     }
     if wants_swap && zram(kernel).is_some_and(|zram| zram.is_full()) {
         warnings.push("zram has reached its limit (mem_limit): it takes no more pages".to_owned());
+    }
+    if once.swap_cache_grew_bytes > 1 << 20 {
+        warnings.push(format!(
+            "{} MiB are still in memory: they are being written to swap, or could not be",
+            once.swap_cache_grew_bytes >> 20
+        ));
     }
     let is_pageout = wants_swap || hints.file == Hint::PageOut;
     if is_pageout

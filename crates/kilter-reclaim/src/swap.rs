@@ -11,6 +11,8 @@ pub struct Swap {
     pub total: u64,
     /// Bytes free.
     pub free: u64,
+    /// Bytes of pages that are in memory and have a place in swap (`SwapCached`).
+    pub cached: u64,
     /// Memory of the machine.
     pub memory: u64,
     /// Memory available without swapping (`MemAvailable`).
@@ -24,6 +26,7 @@ pub fn swap(kernel: &Kernel) -> Swap {
     Swap {
         total: of("SwapTotal:"),
         free: of("SwapFree:"),
+        cached: of("SwapCached:"),
         memory: of("MemTotal:"),
         available: of("MemAvailable:"),
     }
@@ -135,13 +138,14 @@ mod tests {
         );
         write(
             "proc/meminfo",
-            "MemTotal: 8 kB\nMemAvailable:  4 kB\nSwapTotal: 2 kB\nSwapFree: 1 kB\n",
+            "MemTotal: 8 kB\nMemAvailable:  4 kB\nSwapCached: 3 kB\nSwapTotal: 2 kB\nSwapFree: 1 kB\n",
         );
         assert_eq!(
             swap(&kernel),
             Swap {
                 total: 2048,
                 free: 1024,
+                cached: 3072,
                 memory: 8192,
                 available: 4096
             }

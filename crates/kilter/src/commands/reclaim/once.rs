@@ -102,14 +102,20 @@ fn tell(machine: &Machine, done: &ReclaimOnce) -> Result<(), Failure> {
         row("in swap", before.swapped_bytes, after.swapped_bytes),
     ];
     say::table(&rows);
-    let grew = done.zram_grew_bytes.map_or(String::new(), |grew| {
-        format!(
-            ", zram grew by {}, so the gain is {}",
-            signed(grew),
-            signed(done.gained_bytes)
-        )
-    });
-    say::line(format!("reclaimed {}{grew}", size(done.reclaimed_bytes)));
+    let grown = [
+        ("zram", done.zram_grew_bytes.unwrap_or(0)),
+        ("the swap cache", done.swap_cache_grew_bytes),
+    ];
+    let grew: String = grown
+        .iter()
+        .filter(|(_, bytes)| *bytes != 0)
+        .map(|(what, bytes)| format!(", {what} grew by {}", signed(*bytes)))
+        .collect();
+    say::line(format!(
+        "reclaimed {}{grew}, so the gain is {}",
+        size(done.reclaimed_bytes),
+        signed(done.gained_bytes)
+    ));
     say::line(format!(
         "{:.3} s ({:.3} s CPU), {} over {} ({}) by {}, of at most {}; ranges from {} in {:.1} ms",
         done.seconds,
