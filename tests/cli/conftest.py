@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from . import program
-from .roots import Root
+from .reclaim import Swap, zram_device
+from .roots import Root, machine_alone
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,3 +53,18 @@ def make_root(tmp_path: Path) -> Callable[[str], Root]:
 def root(make_root: Callable[[str], Root]) -> Root:
     """A machine of the EEVDF era."""
     return make_root("eevdf")
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """The machine, for one test at a time."""
+    with machine_alone():
+        yield
+
+
+@pytest.fixture
+def swap(alone: None) -> Iterator[Swap]:
+    """1 GiB of swap on zram."""
+    with zram_device() as swap:
+        swap.on(1024)
+        yield swap

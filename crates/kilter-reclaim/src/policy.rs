@@ -270,8 +270,7 @@ fn considered(app: Seen<'_>, moment: Moment<'_>, chain: &mut Vec<DecisionStep>) 
         return May::NotBefore(next);
     }
     let owing = app.account.not_before > now;
-    let needed = mode == Mode::Pressure && memory.is_critical(tuning);
-    let waived = owing && needed && !app.account.is_struck();
+    let waived = owing && memory.is_critical(tuning) && !app.account.is_struck();
     let answer = match (owing, waived) {
         (false, _) => format!("yes; it has lost {:.2} s in all", app.account.cost_s),
         (true, true) => "no, but memory is about to run out".to_owned(),

@@ -174,12 +174,14 @@ fn only_who_did_not_come_back_at_once_loses_its_pause_when_memory_runs_out() {
         available: 50 * MIB,
         ..scarce()
     };
-    assert_eq!(plan(&owing(0), Mode::Pressure, scarce()).next, Some(500.0));
-    assert_eq!(
-        plan(&owing(0), Mode::Pressure, critical).actions,
-        [(0, What::PageOut)]
-    );
-    assert_eq!(plan(&owing(1), Mode::Pressure, critical).actions, []);
+    for mode in [Mode::Pressure, Mode::OnCached] {
+        assert_eq!(plan(&owing(0), mode, scarce()).next, Some(500.0));
+        assert_eq!(
+            plan(&owing(0), mode, critical).actions,
+            [(0, What::PageOut)]
+        );
+        assert_eq!(plan(&owing(1), mode, critical).actions, []);
+    }
 }
 
 #[test]
@@ -265,7 +267,7 @@ fn an_adversary_loses_little() {
             let (lost, outs) = adversary(mode, 256, after_s, 3600.0);
             // Where memory is about to run out, only coming back at once is a reason to wait longer
             // than between any two page-outs.
-            let waived = mode == Mode::Pressure && after_s > crate::account::AT_ONCE_S;
+            let waived = after_s > crate::account::AT_ONCE_S;
             let bar = if waived { 0.07 } else { 0.02 };
             assert!(lost <= bar, "{mode:?} {after_s}: {lost:.4}");
             assert!(outs >= 1);
