@@ -53,6 +53,18 @@ def test_who_plays_sound_is_left_alone(swap: Swap, tmp_path: Path) -> None:
         assert background.swapped == 0
 
 
+def check_it_stops(tmp_path: Path, said: str) -> None:
+    """Pages that swap has no room for stop the daemon, and nothing of them is lost."""
+    with memory_group("kilter-test-full", 900) as group, ExitStack() as stack:
+        options = ("--policy", "on-cached", "--within", group)
+        stack.enter_context(daemon(tmp_path, SCORE, *options))
+        background = stack.enter_context(app(64, group=group))
+        background.score(950)
+        wait_until(lambda: said in status().get("stopped", ""), "it is told")
+        assert calm(3.0)
+        assert background.tell("touch") == "whole"
+
+
 def test_full_swap_is_told_and_nothing_is_lost(swap: Swap, tmp_path: Path) -> None:
     if len(Path("/proc/swaps").read_text().splitlines()) > 2:
         pytest.skip("this machine swaps elsewhere too")
@@ -63,14 +75,7 @@ def test_full_swap_is_told_and_nothing_is_lost(swap: Swap, tmp_path: Path) -> No
         assert told["reclaimed_bytes"] < 32 * MIB
         assert "swap" in " ".join(told["warnings"]), told["warnings"]
         assert background.tell("touch") == "whole"
-    with memory_group("kilter-test-full", 900) as group, ExitStack() as stack:
-        options = ("--policy", "on-cached", "--within", group)
-        stack.enter_context(daemon(tmp_path, SCORE, *options))
-        background = stack.enter_context(app(64, group=group))
-        background.score(950)
-        wait_until(lambda: "swap" in status().get("stopped", ""), "it is told")
-        assert calm(3.0)
-        assert background.tell("touch") == "whole"
+    check_it_stops(tmp_path, "swap")
 
 
 def test_full_compressed_memory_is_told_and_nothing_is_lost(swap: Swap, tmp_path: Path) -> None:
@@ -82,14 +87,7 @@ def test_full_compressed_memory_is_told_and_nothing_is_lost(swap: Swap, tmp_path
         assert told["swap_cache_grew_bytes"] > 20 * MIB, "taken from it, but not written"
         assert "zram" in " ".join(told["warnings"]), told["warnings"]
         assert background.tell("touch") == "whole"
-    with memory_group("kilter-test-limit", 900) as group, ExitStack() as stack:
-        options = ("--policy", "on-cached", "--within", group)
-        stack.enter_context(daemon(tmp_path, SCORE, *options))
-        background = stack.enter_context(app(64, group=group))
-        background.score(950)
-        wait_until(lambda: "compressed" in status().get("stopped", ""), "it is told")
-        assert calm(3.0)
-        assert background.tell("touch") == "whole"
+    check_it_stops(tmp_path, "compressed")
 
 
 def test_without_pressure_information_it_goes_by_the_clock(swap: Swap, tmp_path: Path) -> None:
