@@ -345,6 +345,25 @@ def test_a_hostile_script_changes_nothing_and_ends(tmp_path: Path, name: str) ->
             server.accept()
 
 
+def test_what_kilter_was_started_with_stays_outside(root: Root, tmp_path: Path) -> None:
+    """An open file, and a directory from which the way leads on, as a shell's ``7>>file`` has them."""
+    outside = tmp_path / "outside"
+    outside.write_text("clean\n")
+    outside.chmod(0o666)
+    tmp_path.chmod(0o777)
+    text = "echo pwned >&7; echo pwned >/proc/self/fd/7; echo pwned >/proc/self/fd/8/made\n"
+    text += "echo 10 >/proc/sys/vm/swappiness\n"
+    inherit = 'exec 7>>"$1" 8<"$2"; shift 2; exec "$@"'
+    done = root(
+        *("--json", "import", "script", script(tmp_path, text), "--name", "mine"),
+        prefix=("sh", "-c", inherit, "sh", str(outside), str(tmp_path)),
+    )
+    imported = json.loads(done.stdout)
+    assert values(imported) == {"vm.swappiness": "10"}, "the script ran"
+    assert outside.read_text() == "clean\n"
+    assert not (tmp_path / "made").exists()
+
+
 def test_killing_kilter_ends_the_sandbox(tmp_path: Path) -> None:
     file = script(tmp_path, ": EVIL_MARK\nsh -c ': EVIL_MARK; while :; do :; done'\n")
     child = subprocess.Popen(

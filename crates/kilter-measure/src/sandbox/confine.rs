@@ -76,6 +76,19 @@ fn capabilities() -> io::Result<()> {
     Ok(set_capabilities(None, none)?)
 }
 
+/// Keeps every descriptor but the three standard ones from what this process executes. Whoever
+/// called kilter may have left files open, and a directory or a terminal among them leads outside.
+pub(super) fn keep_descriptors() -> io::Result<()> {
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.parse::<i32>().ok());
+        let Some(number @ 3..) = number else { continue };
+        // SAFETY: numbers only; a descriptor that is gone by now is refused.
+        unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    Ok(())
+}
+
 /// Sends a descriptor through a socket.
 pub(super) fn send(socket: &OwnedFd, fd: OwnedFd) -> io::Result<()> {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};

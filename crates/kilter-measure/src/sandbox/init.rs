@@ -1,6 +1,6 @@
 //! The first process of the sandbox: makes the view, starts the script, watches it, ends what is left.
 
-use super::confine::{Gate, confine, receive, send};
+use super::confine::{Gate, confine, keep_descriptors, receive, send};
 use super::record::{Recorder, is_number};
 use super::{Ending, Limits, Originals, Recording, SandboxError, Script, view};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -86,6 +86,7 @@ impl<'a> Watch<'a> {
             .stdin(Stdio::null())
             .stdout(printed)
             .stderr(again);
+        keep_descriptors().map_err(part("keep its descriptors from the script"))?;
         let limits = script.limits.clone();
         // SAFETY: this process has one thread, so its child may do what it may do itself.
         unsafe { command.pre_exec(move || send(&other, confine(&limits)?)) };

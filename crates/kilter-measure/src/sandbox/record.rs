@@ -19,6 +19,10 @@ const MOST_TEXT: u64 = 16 << 10;
 /// No script that means well writes more often.
 const MOST_WRITES: usize = 20_000;
 
+/// Events that are read at a time: those who write faster than they are read must not keep the
+/// reader from looking at the clock.
+const MOST_EVENTS: usize = 1 << 16;
+
 /// No script that means well leaves more files.
 const MOST_FILES: usize = 100;
 
@@ -80,7 +84,8 @@ impl Recorder {
         let mut touched: Vec<String> = Vec::new();
         let mut space = [MaybeUninit::uninit(); 8 << 10];
         let mut reader = Reader::new(&self.news, &mut space);
-        while let Ok(event) = reader.next() {
+        for _ in 0..MOST_EVENTS {
+            let Ok(event) = reader.next() else { break };
             let name = event.file_name().map(|name| name.to_string_lossy());
             let (Some(dir), Some(name)) = (self.watched.get(&event.wd()), name) else {
                 continue;
