@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -160,6 +161,23 @@ def test_hangup_applies_the_profile_as_it_is_now(mine: Root) -> None:
         wait_until(lambda: mine.get("vm.swappiness") == "20", "the new value")
         assert mine.get("vm.stat_interval") == "1"
         end(child)
+
+
+def test_nobody_else_can_write_who_holds(mine: Root) -> None:
+    """Who writes that record decides which process ``hold remove`` ends."""
+    old = os.umask(0)
+    try:
+        with holding(mine) as child:
+            end(child)
+        (mine.path / "etc/systemd/system").mkdir(parents=True)
+        assert mine("hold", "mine").returncode == 0
+    finally:
+        os.umask(old)
+    kept = mine.path / "run/kilter"
+    (unit,) = (mine.path / "etc/systemd/system").iterdir()
+    for path in (kept, *kept.rglob("*"), unit):
+        mode = path.stat().st_mode
+        assert not mode & (stat.S_IWOTH | stat.S_IWGRP), f"{path}: {oct(mode)}"
 
 
 def test_a_profile_is_held_once(mine: Root) -> None:

@@ -145,7 +145,7 @@ fn note(kernel: &Kernel, path: &KernelPath, child: &Child, value: &str) -> io::R
     let owner = owner_of(child.id() as i32).ok_or_else(|| io::Error::other("it died"))?;
     let file = file(kernel, path);
     if let Some(dir) = file.parent() {
-        fs::create_dir_all(dir)?;
+        crate::store::make_dir(dir)?;
     }
     let mut file = fs::OpenOptions::new()
         .write(true)

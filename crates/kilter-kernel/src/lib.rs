@@ -48,6 +48,6 @@ pub use parameters::{Parameter, ParameterError, Parameters};
 pub use path::{KernelPath, PathError};
 pub use process::{boot_id, is_alive, is_root, this_process};
 pub use realtime::Realtime;
-pub use store::{Experiment, Lock, Store, StoreError};
+pub use store::{Experiment, Lock, Store, StoreError, make_dir};
 pub use users::{name_of, uid_of};
 pub use value::{ValueError, parse as parse_value, words, written as text_to_write};

@@ -197,14 +197,19 @@ fn file_name(id: u64) -> String {
     format!("{id:08}")
 }
 
-/// Makes a directory of the journal, and those above it. Whatever the caller's umask is, nobody
-/// else may write there: who writes the journal decides what an undo writes.
+/// Makes a directory of the journal, and those above it.
 fn create(dir: &Path) -> Result<(), StoreError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(dir)
-        .map_err(StoreError::at(dir))
+    make_dir(dir).map_err(StoreError::at(dir))
+}
+
+/// Makes a directory of kilter's, and those above it. Whatever the caller's umask is, nobody else may
+/// write there: who writes the journal decides what an undo writes, who writes a record of a process
+/// decides which one is ended.
+///
+/// # Errors
+/// The system's; that it is there already is none.
+pub fn make_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(dir)
 }
 
 fn read_pid(file: &mut File) -> i32 {

@@ -4,6 +4,7 @@ use kilter_api::Evidence;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The file of the evidence.
@@ -87,12 +88,13 @@ impl EvidenceFile {
 
     fn open_locked(&self) -> io::Result<File> {
         if let Some(dir) = self.0.parent() {
-            std::fs::create_dir_all(dir)?;
+            kilter_kernel::make_dir(dir)?;
         }
         let file = OpenOptions::new()
             .create(true)
             .append(true)
             .read(true)
+            .mode(0o644)
             .open(&self.0)?;
         // Until the file is closed: nobody else appends between the look and the write.
         rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;

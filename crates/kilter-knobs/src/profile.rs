@@ -7,6 +7,7 @@ use kilter_api::{Profile, ProfileValue, Settings};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// How deep profiles may include each other.
@@ -166,8 +167,11 @@ pub fn save_profile(places: &Places, profile: &Profile) -> Result<PathBuf, Profi
     let text = toml::to_string_pretty(profile).expect("a profile is plain data");
     let part = dir.join(format!(".{}.toml.{}", profile.name, std::process::id()));
     let write = || -> std::io::Result<()> {
-        fs::create_dir_all(&dir)?;
-        let mut file = fs::File::create(&part)?;
+        kilter_kernel::make_dir(&dir)?;
+        // Nobody else's to write, whatever the caller's umask is.
+        let mut options = fs::File::options();
+        options.write(true).create(true).truncate(true).mode(0o644);
+        let mut file = options.open(&part)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&part, &path)

@@ -4,6 +4,7 @@
 use crate::fail::Failure;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Writes a file in one step. A link at `path` is replaced and not followed; what is no file (a
@@ -29,6 +30,7 @@ pub fn write_whole(option: &str, path: &Path, bytes: &[u8]) -> Result<(), Failur
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
+        .mode(0o644)
         .open(&part)
         .map_err(|error| fail(plainly(&error)))?;
     let written = file

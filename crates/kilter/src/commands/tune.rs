@@ -45,7 +45,7 @@ pub fn run(machine: &Machine, args: &Tune) -> Outcome {
     // Everything asked for makes sense: only now is the machine touched.
     machine.need_root("tuning")?;
     interpreter()?;
-    std::fs::create_dir_all(&state_dir)
+    kilter_kernel::make_dir(&state_dir)
         .map_err(|error| Failure::new(format!("{}: {error}", state_dir.display())))?;
     fit_to_kernel(machine, &mut request.knobs)?;
     measure(machine, &LabRequest::Tune(Box::new(request)))

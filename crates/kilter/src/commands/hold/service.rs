@@ -151,8 +151,8 @@ fn command(profile: &str, how: &HoldHow) -> Result<String, Failure> {
 
 /// The unit's text.
 fn unit(profile: &str, how: &HoldHow) -> Result<String, Failure> {
-    // `%` begins a specifier in units.
-    let command = command(profile, how)?.replace('%', "%%");
+    // `%` begins a specifier in units, and `$` a variable.
+    let command = command(profile, how)?.replace('%', "%%").replace('$', "$$");
     let kill = match how.revert_on_stop {
         // The guardian must outlive the main process for a moment.
         true => "mixed",

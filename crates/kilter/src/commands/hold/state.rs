@@ -28,7 +28,7 @@ fn file(machine: &Machine, profile: &str) -> PathBuf {
 
 /// Tells how this process holds a profile.
 pub fn write(machine: &Machine, hold: &HoldInfo) -> Result<(), Failure> {
-    std::fs::create_dir_all(dir(machine))?;
+    kilter_kernel::make_dir(&dir(machine))?;
     let record = Record {
         process: this_process(),
         hold: hold.clone(),
