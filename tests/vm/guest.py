@@ -36,6 +36,8 @@ KERNEL_WORDS = (
     "rcupdate.rcu_cpu_stall_timeout=60",
 )
 
+HALTED = b"PANIC: early exception"
+"""A kernel that says this stops there, and never ends its machine."""
 
 ONE_THREAD = "-accel tcg,thread=single"
 """One thread for all emulated CPUs. With one for each, QEMU 7.2 may run code of the kernel that
@@ -80,6 +82,7 @@ class Guest:
         self.console = work / "kernel.log"
         self.heard = time.monotonic()
         """When the guest's command last said something."""
+        self.halted = False
 
     def run(
         self, command: str, hear: Callable[[str], None], limit_s: float, silence_s: float
@@ -144,6 +147,7 @@ class Guest:
             for line in lines:
                 log.write(line.replace(b"\r", b""))
                 log.flush()
+                self.halted |= HALTED in line
 
     def _wait(self, child: subprocess.Popen[bytes], until: float, silence_s: float) -> str:
         while True:
@@ -152,6 +156,8 @@ class Guest:
                 return ""
             if time.monotonic() > until:
                 return "it ran out of time and was killed"
+            if self.halted:
+                return "its kernel came to a halt as it booted"
             if time.monotonic() - self.heard > silence_s:
                 return f"it said nothing for {silence_s:.0f} s and was killed"
 

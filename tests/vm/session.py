@@ -68,6 +68,8 @@ class Session:
         """A directory that the guest writes what it found to, for the tests of another day."""
         self.results = {test: Result() for test in tests}
         self.account = Account()
+        self._last = ""
+        """Why the last guest ended."""
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -94,7 +96,7 @@ class Session:
             while self._open() and self.account.boots < BOOTS:
                 self._boot(self._open())
             for test in self._open():
-                self._close(test, "failed", f"the guest died {BOOTS} times before this test")
+                self._close(test, "failed", f"it died {BOOTS} times before this test\n{self._last}")
         except Exception as error:
             for test in self._open():
                 self._close(test, "failed", f"{type(error).__name__}: {error}")
@@ -131,11 +133,14 @@ class Session:
         self._blame(tests, ending.why or f"the guest's test run ended with {ending.code}", work)
 
     def _blame(self, tests: list[str], why: str, work: Path) -> None:
-        """The test that ran when the guest died failed; one that never ran is run again."""
+        """The test that ran when the guest died failed; those that never ran are run again."""
         output = (work / "output.log").read_text().splitlines()[-30:]
         text = "\n".join([f"The guest died: {why}", f"Logs: {work}", *output])
+        self._last = text
         running = [test for test in tests if self.results[test].state == "started"]
-        for test in running or self._open()[:1]:
+        # A guest that never came to its tests says nothing of them.
+        began = any(self.results[test].state != "waiting" for test in tests)
+        for test in running or self._open()[:1] if began else []:
             if not self.results[test].done:
                 self._close(test, "failed", text)
 

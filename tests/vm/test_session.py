@@ -101,6 +101,24 @@ def test_a_kernel_that_never_comes_up_is_given_up(
     assert done.account.boots == BOOTS
 
 
+def test_a_guest_that_dies_before_its_tests_is_none_of_theirs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    boots = []
+
+    def script(tests: list[str], hear: Callable[[str], None]) -> Ending:
+        boots.append(tests)
+        if len(boots) == 1:
+            return ending(None, "its kernel came to a halt as it booted")
+        for test in tests:
+            passes(test, hear)
+        return ending(0)
+
+    done = played(monkeypatch, tmp_path, script, ["a", "b"])
+    assert [done.result(test).state for test in "ab"] == ["passed", "passed"]
+    assert boots == [["a", "b"]] * 2
+
+
 def test_a_result_that_is_missing_is_no_pass(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
