@@ -189,8 +189,8 @@ def run(words: list[str]) -> Any:
 
 
 def main() -> None:
-    """One step, told as JSON: a search, or the truth about all."""
-    step = json.loads(sys.argv[1])
+    """One step, told in a file of JSON: a search, or the truth about all."""
+    step = json.loads(Path(sys.argv[1]).read_text())
     kilter, seed = step["kilter"], step["seed"]
     knobs = here(kilter)
     names = [name for name in (ALL if step["about"] == "all" else RETRY) if name in knobs]

@@ -36,6 +36,9 @@ KERNEL_WORDS = (
     "rcupdate.rcu_cpu_stall_timeout=60",
 )
 
+COMMAND_MAX = 1000
+"""Characters: it is handed over, encoded, in the kernel's command line, which takes 2 KiB."""
+
 HALTED = b"PANIC: early exception"
 """A kernel that says this stops there, and never ends its machine."""
 
@@ -90,7 +93,12 @@ class Guest:
         """Boot, run a shell command, hand each line of its output to ``hear``, and shut down.
 
         The guest is killed after ``limit_s`` in all or ``silence_s`` without a word.
+
+        Raises:
+            GuestError: the command is too long.
         """
+        if len(command) > COMMAND_MAX:
+            raise GuestError(f"a command of {len(command)} characters, {COMMAND_MAX} are possible")
         self.work.mkdir(parents=True, exist_ok=True)
         disk = self.work / "disk.img"
         with disk.open("wb") as file:
