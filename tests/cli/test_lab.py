@@ -55,6 +55,22 @@ def tune(workload: Workload, *args: str, trials: int = 12) -> list[str]:
     return [*words, *args, "--", *workload.command]
 
 
+def test_an_accepted_risk_is_accepted_in_the_runs_too(root: Root, flat: Workload) -> None:
+    risky = ("--with", "kernel.sched_rt_runtime_us=900000")
+    refused = root("compare", *METRIC, "--blocks", "2", *risky, "--", *flat.command)
+    assert refused.returncode == 2
+    assert "refused for their risk" in refused.stderr
+    result = compare(root, flat, *risky, "--allow", "hang")
+    assert result["arms"][0]["settings"] == {"kernel.sched_rt_runtime_us": "900000"}
+    root.profile("open", {"kernel.sched_rt_runtime_us": "900000"})
+    words = ("audit", "open", "--allow", "hang", *METRIC, "--max-runs", "16")
+    done = root("--json", *words, "--", *flat.command)
+    assert done.returncode in (0, 1), done
+    assert [line["line"]["knob"] for line in json.loads(done.stdout)["lines"]] == [
+        "kernel.sched_rt_runtime_us"
+    ]
+
+
 def test_a_strong_effect_is_better(root: Root, strong: Workload) -> None:
     result = compare(root, strong, "--with", "vm.swappiness=0", "--require", "better")
     (arm,) = result["arms"]

@@ -29,6 +29,8 @@ pub struct Session<'m> {
     pub signals: Signals,
     /// Whether a run ends once nobody reads kilter's standard output any more.
     pub for_reader: bool,
+    /// Risks accepted for values that are given by name.
+    pub consent: Consent,
     guard: Option<Guard>,
     held: Option<HeldLayer>,
     catalog: Option<Catalog>,
@@ -76,6 +78,7 @@ impl<'m> Session<'m> {
             user,
             signals: Signals::take()?,
             for_reader: false,
+            consent: Consent::default(),
             guard: None,
             held: None,
             catalog: None,
@@ -129,7 +132,7 @@ impl<'m> Session<'m> {
             catalog,
             "run",
             settings,
-            &Consent::default(),
+            &self.consent,
         )?;
         if let Some(skip) = planned.plan.skipped.first() {
             return Err(Failure::new(format!(

@@ -15,7 +15,7 @@ use kilter_knobs::{Consent, plan, profile_values, reason_for};
 pub fn run(machine: &Machine, args: &Audit) -> Outcome {
     let (profile, values) = profile_values(&machine.places, &args.profile)?;
     let work = work(machine, &args.work)?;
-    let asked = asked(machine, &work, &args.work, &args.decide)?;
+    let asked = asked(machine, &work, &args.work, &args.decide)?.accepting(&args.consent);
     let settings: Settings = values
         .iter()
         .map(|(knob, value)| (knob.clone(), value.value.clone()))

@@ -22,7 +22,7 @@ pub fn run(machine: &Machine, args: &Compare) -> Outcome {
         }
         commands => arms_of_commands(machine, args, commands)?,
     };
-    let asked = asked(machine, &work, &args.work, &args.decide)?;
+    let asked = asked(machine, &work, &args.work, &args.decide)?.accepting(&args.consent);
     let request = CompareRequest {
         context: asked.context,
         options: asked.options,

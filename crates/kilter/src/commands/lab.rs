@@ -1,7 +1,7 @@
 //! What the commands share that ask the Python lab: a request, checked here, and how it is handed
 //! over.
 
-use crate::cli::{DecideArgs, WorkArgs};
+use crate::cli::{ConsentArgs, DecideArgs, WorkArgs};
 use crate::commands::doctor::other_tuners;
 use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
@@ -142,6 +142,18 @@ pub struct Asked {
     pub options: RunOptions,
     /// What is asked of the numbers.
     pub question: Question,
+}
+
+impl Asked {
+    /// With risks that are accepted in the runs too, not only where they are planned.
+    pub fn accepting(mut self, consent: &ConsentArgs) -> Self {
+        if !consent.allow.is_empty() {
+            let words: Vec<&str> = consent.allow.iter().map(|risk| risk.word()).collect();
+            let options = ["--allow".to_owned(), words.join(",")];
+            self.context.batch_options.extend(options);
+        }
+        self
+    }
 }
 
 /// Checks what is common to all commands that give verdicts.

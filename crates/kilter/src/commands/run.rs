@@ -7,6 +7,7 @@ use crate::fail::{Failure, Outcome};
 use crate::machine::Machine;
 use crate::{metrics, say};
 use kilter_api::{BatchReply, BatchResult, MetricSource, RunRecord, RunRequest};
+use kilter_knobs::Consent;
 use kilter_measure::{Output, Stdin};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::Write;
@@ -18,7 +19,7 @@ const MAX_LINE: usize = 1 << 20;
 /// Runs the command.
 pub fn run(machine: &Machine, args: &Run) -> Outcome {
     match args.batch {
-        true => batch(machine, args.run.as_root),
+        true => batch(machine, args),
         false => once(machine, args),
     }
 }
@@ -114,8 +115,9 @@ fn summary(record: &RunRecord) {
     record.warnings.iter().for_each(say::warning);
 }
 
-fn batch(machine: &Machine, as_root: bool) -> Outcome {
-    let mut session = Session::new(machine, as_root)?;
+fn batch(machine: &Machine, args: &Run) -> Outcome {
+    let mut session = Session::new(machine, args.run.as_root)?;
+    session.consent = Consent::from(&args.settings.consent);
     // Whoever asked for the runs may be killed; its settings must not outlive it by a long run.
     session.for_reader = true;
     if machine.need_root("settings").is_ok() {
