@@ -36,7 +36,11 @@ KINDS = (
         ("trixie", "bookworm-backports"),
         lambda has: has.eevdf and not has.sched_ext,
         # The hierarchy of the machine itself may be cgroup v1.
-        more=("tests/cli/test_groups.py", "tests/cli/test_reclaim_groups.py"),
+        more=(
+            "tests/cli/test_groups.py",
+            "tests/cli/test_reclaim_groups.py",
+            "tests/cli/test_hold_systemd.py",
+        ),
     ),
     Kind(
         "scx",

@@ -52,6 +52,14 @@ pub fn install(machine: &Machine, profile: &str, how: &HoldHow, dry_run: bool) -
         systemctl(&["daemon-reload"])?;
         systemctl(&["enable", &name])?;
         systemctl(&["restart", &name])?;
+        // A unit whose conditions fail is skipped, which counts as a success.
+        if systemctl(&["is-active", &name]).is_err() {
+            return Err(Failure::new(format!(
+                "{name} is enabled and does not run: a condition of it fails here (in a container \
+                 settings are the host's)"
+            ))
+            .hint(format!("systemctl status {name}")));
+        }
         say::note(format!("{profile} is held from now on and at every boot."));
         say::hint("kilter hold status");
     }
