@@ -94,7 +94,7 @@ def test_what_goes_with_a_cpu_is_set_again_when_it_is_back(
             wait_until(lambda: shown(factor) != wanted, "the CPU took it along")
             CPU.write_text("1\n")
             # Told, and not only seen: what changes while it writes counts as an effect of that.
-            wait_until(lambda: running()[0]["set_again"] == 1, "it is set again")
+            wait_until(lambda: bool(running()[0]["set_again"]), "it is set again")
             assert shown(factor) == wanted
             SWAPPINESS.write_text(f"{THEIRS}\n")
             if policy == "enforce":
