@@ -227,6 +227,15 @@ def test_the_unit_is_installed_and_removed(mine: Root) -> None:
     assert mine("hold", "remove", "mine").returncode == 2
 
 
+def test_a_state_that_is_being_written_is_none_yet(mine: Root) -> None:
+    """`hold remove` ends the process that it reads of, and would not find this one."""
+    with holding(mine) as child:
+        state = mine.path / "run/kilter/hold/mine.json"
+        state.rename(state.with_name(".mine.json.7.part"))
+        assert not running(mine)
+        end(child)
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
 @pytest.mark.parametrize("options", [(), ("--revert-on-stop", "--policy", "enforce")])
 def test_systemd_finds_nothing_wrong_with_the_unit(

@@ -47,8 +47,11 @@ pub fn all(machine: &Machine) -> Vec<HoldInfo> {
     let files = std::fs::read_dir(dir(machine)).into_iter().flatten();
     let mut holds: Vec<HoldInfo> = files
         .flatten()
-        .filter_map(|file| {
-            let record: Record = serde_json::from_slice(&std::fs::read(file.path()).ok()?).ok()?;
+        .map(|file| file.path())
+        // Not one that is just being written: [`end`] would not find its process.
+        .filter(|path| path.extension().is_some_and(|suffix| suffix == "json"))
+        .filter_map(|path| {
+            let record: Record = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
             is_alive(&record.process).then_some(record.hold)
         })
         .collect();
