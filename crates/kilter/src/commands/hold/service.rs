@@ -54,11 +54,15 @@ pub fn install(machine: &Machine, profile: &str, how: &HoldHow, dry_run: bool) -
         systemctl(&["restart", &name])?;
         // A unit whose conditions fail is skipped, which counts as a success.
         if systemctl(&["is-active", &name]).is_err() {
-            return Err(Failure::new(format!(
-                "{name} is enabled and does not run: a condition of it fails here (in a container \
-                 settings are the host's)"
-            ))
-            .hint(format!("systemctl status {name}")));
+            let met = systemctl(&["show", "--property=ConditionResult", "--value", &name])?;
+            let why = match met.trim() {
+                "no" => "a condition of it is not met (in a container settings are the host's)",
+                _ => "it has ended",
+            };
+            return Err(
+                Failure::new(format!("{name} is enabled and does not run: {why}"))
+                    .hint(format!("systemctl status {name}")),
+            );
         }
         say::note(format!("{profile} is held from now on and at every boot."));
         say::hint("kilter hold status");
@@ -120,11 +124,12 @@ fn has_systemd(machine: &Machine) -> bool {
     }
 }
 
-fn systemctl(words: &[&str]) -> Result<(), Failure> {
+/// What systemctl prints.
+fn systemctl(words: &[&str]) -> Result<String, Failure> {
     let shown = format!("systemctl {}", words.join(" "));
     let done = Command::new("systemctl").args(words).output();
     match done {
-        Ok(done) if done.status.success() => Ok(()),
+        Ok(done) if done.status.success() => Ok(String::from_utf8_lossy(&done.stdout).into_owned()),
         Ok(done) => Err(Failure::new(format!(
             "`{shown}` failed: {}",
             String::from_utf8_lossy(&done.stderr).trim()
