@@ -6,7 +6,9 @@
  * load adversary MIB SECONDS   touches everything without pause; tells the percentage of its time that
  *                              it lost to reading back
  * load crowd COUNT MIB         processes that sleep; their memory is shared, and resident in each
- * load bare PID CALL_KIB       MADV_PAGEOUT on all private anonymous memory; tells wall and CPU seconds
+ * load bare PID CALL_KIB [THREADS]
+ *                              MADV_PAGEOUT on all private anonymous memory, each thread on a part of each
+ *                              mapping; tells wall and CPU seconds
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -23,7 +25,9 @@
 #include <unistd.h>
 
 #define PAGE 4096UL
+#define HUGE_PAGE (2UL << 20)
 #define SAMPLES (1 << 22)
+#define MAX_THREADS 16
 
 static void need(int ok, const char *what)
 {
@@ -230,7 +234,45 @@ static int crowd(int count, size_t bytes)
 	return 0;
 }
 
-static int bare(int pid, size_t call)
+struct part {
+	int process;
+	unsigned long start, end;
+	size_t call;
+};
+
+static void *page_out(void *argument)
+{
+	const struct part *part = argument;
+
+	for (unsigned long at = part->start; at < part->end; at += part->call) {
+		size_t length = at + part->call < part->end ? part->call : part->end - at;
+		struct iovec range = { (void *)at, length };
+
+		syscall(SYS_process_madvise, part->process, &range, 1, MADV_PAGEOUT, 0);
+	}
+	return NULL;
+}
+
+static void page_out_mapping(struct part whole, size_t threads)
+{
+	struct part parts[MAX_THREADS];
+	pthread_t started[MAX_THREADS];
+	unsigned long share = ((whole.end - whole.start) / threads) & ~(HUGE_PAGE - 1);
+
+	for (size_t i = 0; i < threads; i++) {
+		parts[i] = whole;
+		parts[i].start = whole.start + i * share;
+		if (i + 1 < threads)
+			parts[i].end = parts[i].start + share;
+	}
+	for (size_t i = 1; i < threads; i++)
+		need(!pthread_create(&started[i], NULL, page_out, &parts[i]), "pthread_create");
+	page_out(&parts[0]);
+	for (size_t i = 1; i < threads; i++)
+		pthread_join(started[i], NULL);
+}
+
+static int bare(int pid, size_t call, size_t threads)
 {
 	double begun = now(CLOCK_MONOTONIC), cpu = now(CLOCK_PROCESS_CPUTIME_ID);
 	int process = syscall(SYS_pidfd_open, pid, 0);
@@ -238,6 +280,7 @@ static int bare(int pid, size_t call)
 	FILE *file;
 
 	need(process >= 0, "pidfd_open");
+	need(threads >= 1 && threads <= MAX_THREADS, "threads");
 	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
 	file = fopen(path, "r");
 	need(file != NULL, path);
@@ -248,11 +291,7 @@ static int bare(int pid, size_t call)
 		if (sscanf(line, "%lx-%lx %7s %*x %*s %lu", &start, &end, rights, &inode) != 4 || inode ||
 		    rights[3] != 'p' || strstr(line, "[v"))
 			continue;
-		for (unsigned long at = start; at < end; at += call) {
-			struct iovec range = { (void *)at, at + call < end ? call : end - at };
-
-			syscall(SYS_process_madvise, process, &range, 1, MADV_PAGEOUT, 0);
-		}
+		page_out_mapping((struct part){ process, start, end, call }, threads);
 	}
 	fclose(file);
 	printf("%.6f %.6f\n", now(CLOCK_MONOTONIC) - begun, now(CLOCK_PROCESS_CPUTIME_ID) - cpu);
@@ -290,7 +329,7 @@ int main(int argc, char **argv)
 	if (!strcmp(kind, "crowd"))
 		return crowd(first, second << 20);
 	if (!strcmp(kind, "bare"))
-		return bare(first, second << 10);
+		return bare(first, second << 10, argc > 4 ? strtoul(argv[4], NULL, 10) : 1);
 	fputs("usage: load hold|probe|adversary|crowd|bare …\n", stderr);
 	return 2;
 }

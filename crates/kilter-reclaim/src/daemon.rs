@@ -25,6 +25,9 @@ const AUDIO_S: f64 = 30.0;
 /// Seconds for which an app is left alone that the kernel did not let be touched.
 const REFUSED_S: f64 = 300.0;
 
+/// Seconds until the next look from which on the pages of this one's code are not worth their memory.
+const RARE_S: f64 = 5.0;
+
 /// Troubles that are kept.
 const MAX_TROUBLES: usize = 50;
 
@@ -233,10 +236,13 @@ impl<'k> Daemon<'k> {
         }
         let woken = self.watch.take(&events[3..]);
         if woken.pressed {
-            self.memory.pressed = true;
             self.pressure_events += 1;
+            self.memory.pressed = true;
+            self.remember();
+            // Where plenty is available somebody has met a limit of their own.
+            self.memory.pressed = self.is_urgent();
         }
-        if woken.pressed || woken.crossed || woken.frozen {
+        if self.memory.pressed || woken.crossed || woken.frozen {
             let soonest = self.looked_at + AFTER_EVENT_S.max(self.look_cost * WHILE_SCARCE);
             self.next_look = self.next_look.min(soonest.max(self.now()));
         }
@@ -331,7 +337,8 @@ impl<'k> Daemon<'k> {
         self.schedule(is_urgent, acted, next);
         self.looks += 1;
         // Code that this look was the first to need is given back, as are the pages of a rare one.
-        if acted || self.looks.is_power_of_two() {
+        let rare = self.next_look.min(self.next_sweep) - self.now() >= RARE_S;
+        if acted || rare || self.looks.is_power_of_two() {
             kilter_kernel::forget_code();
         }
     }
