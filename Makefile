@@ -105,7 +105,7 @@ test-python: $(VENV)/.kilter
 	$(BIN)/ruff check lab bench tests
 	$(BIN)/ruff format --check lab bench tests
 	$(BIN)/mypy
-	$(SIGNALS) $(BIN)/pytest -q -n 2 --dist loadgroup
+	$(SIGNALS) $(BIN)/pytest -q -n 2 --dist loadgroup --durations=15
 
 $(VENV)/.requirements-vm: tests/vm/requirements.txt $(VENV)/.requirements
 	@echo "Installing Python packages into $(VENV): virtme-ng"
@@ -117,7 +117,7 @@ $(VENV)/.requirements-vm: tests/vm/requirements.txt $(VENV)/.requirements
 
 test-vm: packages-vm $(VENV)/.kilter $(VENV)/.requirements-vm
 	@PYTHONPATH=tests $(BIN)/python -m vm.kernels
-	$(SIGNALS) $(BIN)/pytest -q -n 2 --dist loadscope tests/vm
+	$(SIGNALS) $(BIN)/pytest -q -n 2 --dist loadscope --durations=15 tests/vm
 
 bench: need-root packages-bench $(VENV)/.kilter
 	@bench/run.sh $(BIN)/kilter

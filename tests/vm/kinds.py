@@ -29,18 +29,18 @@ KINDS = (
         "CFS, its times are in debugfs",
         ("bookworm",),
         lambda has: not has.sysctls and not has.eevdf,
-    ),
-    Kind(
-        "eevdf",
-        "EEVDF without sched_ext",
-        ("trixie", "bookworm-backports"),
-        lambda has: has.eevdf and not has.sched_ext,
         # The hierarchy of the machine itself may be cgroup v1.
         more=(
             "tests/cli/test_groups.py",
             "tests/cli/test_reclaim_groups.py",
             "tests/cli/test_hold_systemd.py",
         ),
+    ),
+    Kind(
+        "eevdf",
+        "EEVDF without sched_ext",
+        ("trixie", "bookworm-backports"),
+        lambda has: has.eevdf and not has.sched_ext,
     ),
     Kind(
         "scx",
