@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from .program import children, finish, kilter, started, wait_until
+from .program import children, kilter, started, wait_until
 
 WORKLOADS = {
     entry["workload"]["name"]: entry
@@ -71,15 +72,14 @@ def test_the_load_dies_with_what_it_stands_beside() -> None:
         wait_until(lambda: len(children(child.pid)) == 2, "both run")
         both = children(child.pid)
         child.kill()
-        finish(child)
+        child.wait()
 
         def loads() -> list[int]:
             return [pid for pid in both if "messaging" in command_of(pid)]
 
         wait_until(lambda: not loads(), "the load is gone")
-        for pid in both:
-            if "sleep" in command_of(pid):
-                os.kill(pid, 9)
+        (left,) = [pid for pid in both if "sleep" in command_of(pid)]
+        os.kill(left, signal.SIGKILL)
 
 
 def command_of(pid: int) -> str:
