@@ -15,11 +15,9 @@ const QUICK_S: f64 = 0.5;
 pub(crate) const AFTER_EVENT_S: f64 = 0.1;
 
 /// Looks, and sweeps, take at most this part of the time: one in 2,000; one in a hundred while memory is
-/// scarce, one in ten as long as each finds something to reclaim. On a slow machine a look takes a tenth
-/// of a second, and what an app allocates in ten seconds would have killed another.
+/// scarce.
 const AT_REST: f64 = 2000.0;
 pub(crate) const WHILE_SCARCE: f64 = 100.0;
-const WHILE_ACTING: f64 = 10.0;
 
 /// Bytes by which memory in use may grow in a second: how soon what is available may be gone.
 const GROWTH: f64 = (1_u64 << 30) as f64;
@@ -55,11 +53,7 @@ impl Daemon<'_> {
         if let Some(next) = next {
             wait = wait.min(next - now);
         }
-        let part = match (is_urgent, acted) {
-            (true, true) => WHILE_ACTING,
-            (true, false) => WHILE_SCARCE,
-            (false, _) => AT_REST,
-        };
+        let part = if is_urgent { WHILE_SCARCE } else { AT_REST };
         self.next_look = now + wait.max(QUICK_S).max(self.look_cost * part);
         let pause = if is_urgent {
             self.sweep_pause()
