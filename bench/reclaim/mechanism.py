@@ -260,7 +260,7 @@ def rss_mib(process: subprocess.Popen[str]) -> str:
 
 
 def pressure_events(kilter: str) -> int:
-    """How often the kernel has told the daemon of pressure: each makes it look at everything."""
+    """How often the kernel has told the daemon of pressure since its start."""
     words = [kilter, "reclaim", "status", "--json"]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     events: int = json.loads(done.stdout)["daemon"]["memory"]["pressure_events"]
