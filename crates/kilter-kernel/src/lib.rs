@@ -42,7 +42,7 @@ pub use holder::{say_ready, wait_for_go};
 pub use journal::Entry;
 pub use kernel::{FileError, Files, Kernel, Refusal};
 pub use layer::{Begun, LayerError, Step, Transaction, Written};
-pub use memory::forget_code;
+pub use memory::{forget_code, forget_heap};
 pub use moving::MoveError;
 pub use parameters::{Parameter, ParameterError, Parameters};
 pub use path::{KernelPath, PathError};

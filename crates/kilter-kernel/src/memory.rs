@@ -17,6 +17,15 @@ pub fn forget_code() {
     }
 }
 
+/// Gives the kernel what the heap holds free: glibc keeps what a large answer took for the next one.
+pub fn forget_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it only returns free memory of the heap, and may be called at any time.
+    unsafe {
+        libc::malloc_trim(0)
+    };
+}
+
 /// Start and length of read-only private file mappings without a page of their own (relocated data
 /// has such pages).
 fn unwritten(smaps: &str) -> Vec<(usize, usize)> {
@@ -78,6 +87,13 @@ Anonymous:             0 kB
 Swap:                  4 kB
 ";
 
+    fn resident(kind: &str) -> u64 {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with(kind)).unwrap();
+        let kib = line.split_ascii_whitespace().nth(1);
+        kib.unwrap().parse().unwrap()
+    }
+
     #[test]
     fn only_unwritten_pages_of_files_are_dropped() {
         assert_eq!(unwritten(SMAPS), [(0x1000, 0x2000)]);
@@ -85,15 +101,24 @@ Swap:                  4 kB
 
     #[test]
     fn a_process_lives_on_without_its_code_pages() {
-        let resident = || -> u64 {
-            let status = fs::read_to_string("/proc/self/status").unwrap();
-            let line = status.lines().find(|line| line.starts_with("RssFile:"));
-            let mut words = line.unwrap().split_ascii_whitespace();
-            words.nth(1).unwrap().parse().unwrap()
-        };
-        let before = resident();
+        let before = resident("RssFile:");
         forget_code();
-        assert!(resident() < before, "{before} KiB before");
+        assert!(resident("RssFile:") < before, "{before} KiB before");
         assert_eq!(unwritten(SMAPS).len(), 1);
+    }
+
+    #[test]
+    #[cfg(target_env = "gnu")]
+    fn free_memory_of_the_heap_goes_back() {
+        let kept = |all: &[Vec<u8>]| all.iter().step_by(2).cloned().collect::<Vec<_>>();
+        let pieces: Vec<Vec<u8>> = (0..50_000_u32).map(|at| vec![at as u8; 500]).collect();
+        // Every second one stays, so that the top of the heap does not sink by itself.
+        let rest = kept(&pieces);
+        drop(pieces);
+        let before = resident("RssAnon:");
+        forget_heap();
+        let after = resident("RssAnon:");
+        assert!(before >= after + 15_000, "{before} and {after} KiB");
+        assert_eq!(rest.len(), 25_000);
     }
 }

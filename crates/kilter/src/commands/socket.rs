@@ -31,6 +31,7 @@ pub fn answer<T: Serialize>(listener: &UnixListener, state: impl Fn() -> T) {
         if let Ok(text) = serde_json::to_vec(&state()) {
             let _ = client.write_all(&text);
         }
+        kilter_kernel::forget_heap();
     }
 }
 
