@@ -6,7 +6,6 @@ use crate::apps::{App, Apps, Key};
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::config::Config;
 use crate::once::cpu_s;
-use crate::pace::{AFTER_EVENT_S, WHILE_SCARCE};
 use crate::params::Tuning;
 use crate::policy::{Memory, Mode, Moment, Seen, Throttle, decide};
 use crate::swap::{swap, zram};
@@ -71,10 +70,12 @@ pub struct Daemon<'k> {
     looks: u64,
     pub(crate) next_look: f64,
     pub(crate) next_sweep: f64,
+    pub(crate) next_check: f64,
     pub(crate) looked_at: f64,
     pub(crate) swept_at: f64,
     pub(crate) look_cost: f64,
     pub(crate) sweep_cost: f64,
+    pub(crate) check_cost: f64,
 }
 
 /// Why the daemon cannot begin, or go on.
@@ -142,10 +143,12 @@ impl<'k> Daemon<'k> {
             looks: 0,
             next_look: 0.0,
             next_sweep: 0.0,
+            next_check: 0.0,
             looked_at: f64::NEG_INFINITY,
             swept_at: f64::NEG_INFINITY,
             look_cost: 0.0,
             sweep_cost: 0.0,
+            check_cost: 0.0,
         };
         daemon.watch.ask_for_pressure(tuning.stall_ms);
         daemon.remember();
@@ -203,6 +206,8 @@ impl<'k> Daemon<'k> {
             let now = self.now();
             if now >= self.next_sweep || now >= self.next_look {
                 self.look(callers, tell);
+            } else if now >= self.next_check {
+                self.check();
             }
         }
     }
@@ -213,7 +218,7 @@ impl<'k> Daemon<'k> {
     }
 
     fn sleep(&mut self, callers: Callers<'_>) -> io::Result<Option<Call>> {
-        let due = self.next_look.min(self.next_sweep) - self.now();
+        let due = self.next_look.min(self.next_sweep).min(self.next_check) - self.now();
         let due = due.clamp(0.0, 86_400.0);
         let timeout = Timespec {
             tv_sec: due as i64,
@@ -243,8 +248,7 @@ impl<'k> Daemon<'k> {
             self.memory.pressed = self.is_urgent();
         }
         if self.memory.pressed || woken.crossed || woken.frozen {
-            let soonest = self.looked_at + AFTER_EVENT_S.max(self.look_cost * WHILE_SCARCE);
-            self.next_look = self.next_look.min(soonest.max(self.now()));
+            self.look_soon();
         }
         Ok(match () {
             () if !events[0].is_empty() => Some(Call::Stop),
@@ -312,6 +316,18 @@ impl<'k> Daemon<'k> {
         if line_moved {
             self.ask_for_line();
         }
+    }
+
+    /// Reads how memory is, which costs far less than a look at all apps: nothing tells of memory that
+    /// gets scarce before tasks wait for it.
+    pub(crate) fn check(&mut self) {
+        let begun = cpu_s();
+        self.remember();
+        self.check_cost = cpu_s() - begun;
+        if self.is_urgent() {
+            self.look_soon();
+        }
+        self.next_check = self.now() + self.check_pause();
     }
 
     /// Looks at memory and apps, decides, and acts.

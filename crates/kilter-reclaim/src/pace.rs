@@ -12,12 +12,12 @@ const COARSE_S: f64 = 30.0;
 const QUICK_S: f64 = 0.5;
 
 /// Seconds between a look and the next one that an event asks for, at least.
-pub(crate) const AFTER_EVENT_S: f64 = 0.1;
+const AFTER_EVENT_S: f64 = 0.1;
 
-/// Looks, and sweeps, take at most this part of the time: one in 2,000; one in a hundred while memory is
-/// scarce.
+/// Looks, sweeps, and readings of memory take at most this part of the time each: one in 2,000; looks and
+/// sweeps one in a hundred while memory is scarce.
 const AT_REST: f64 = 2000.0;
-pub(crate) const WHILE_SCARCE: f64 = 100.0;
+const WHILE_SCARCE: f64 = 100.0;
 
 /// Bytes by which memory in use may grow in a second: how soon what is available may be gone.
 const GROWTH: f64 = (1_u64 << 30) as f64;
@@ -32,6 +32,17 @@ impl Daemon<'_> {
 
     pub(crate) fn sweep_pause(&self) -> f64 {
         QUICK_S.max(self.sweep_cost * WHILE_SCARCE)
+    }
+
+    /// Something has happened: the next look is due as soon as it may be.
+    pub(crate) fn look_soon(&mut self) {
+        let soonest = self.looked_at + AFTER_EVENT_S.max(self.look_cost * WHILE_SCARCE);
+        self.next_look = self.next_look.min(soonest.max(self.now()));
+    }
+
+    /// Seconds until memory is read again.
+    pub(crate) fn check_pause(&self) -> f64 {
+        self.until_scarce_s().max(self.check_cost * AT_REST)
     }
 
     /// When to look again.
@@ -61,12 +72,23 @@ impl Daemon<'_> {
             self.coarse_s().max(QUICK_S)
         };
         self.next_sweep = self.swept_at + pause.max(self.sweep_cost * part);
+        self.next_check = now + self.check_pause();
+    }
+
+    /// What is available beyond what is wanted, and what is wanted.
+    fn margin(&self) -> (f64, f64) {
+        let wanted = self.memory.total as f64 * self.tuning.available;
+        ((self.memory.available as f64 - wanted).max(0.0), wanted)
+    }
+
+    /// Seconds until memory could be scarce.
+    fn until_scarce_s(&self) -> f64 {
+        (self.margin().0 / GROWTH).clamp(1.0, COARSE_S)
     }
 
     /// Seconds until memory could be scarce, or until an app could be found idle.
     fn coarse_s(&self) -> f64 {
-        let wanted = self.memory.total as f64 * self.tuning.available;
-        let margin = (self.memory.available as f64 - wanted).max(0.0);
+        let (margin, wanted) = self.margin();
         let plenty = margin > wanted && self.config.mode == Mode::Pressure;
         let after = |rule: &crate::config::Rule| match rule.cached {
             Cached::After(seconds) => Some(seconds),
@@ -78,6 +100,45 @@ impl Daemon<'_> {
             .fold(2.0 * COARSE_S, f64::min)
             / 2.0;
         let by_idle = if plenty { COARSE_S } else { idle };
-        (margin / GROWTH).min(by_idle).clamp(1.0, COARSE_S)
+        self.until_scarce_s().min(by_idle).max(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use kilter_kernel::Kernel;
+    use std::fs;
+    use std::path::Path;
+
+    fn meminfo(root: &Path, available_kib: u64) {
+        let text = format!(
+            "MemTotal: 1000000 kB\nMemAvailable: {available_kib} kB\nSwapTotal: 500000 kB\nSwapFree: 500000 kB\n"
+        );
+        fs::write(root.join("proc/meminfo"), text).unwrap();
+    }
+
+    #[test]
+    fn memory_that_gets_scarce_without_a_word_is_seen_long_before_the_next_look() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("proc")).unwrap();
+        meminfo(root.path(), 600_000);
+        let kernel = Kernel::new(root.path());
+        let dir = root.path().join("reclaim");
+        let mut daemon = Daemon::new(&kernel, Config::default(), dir, None).unwrap();
+        // A tenth of a second for a look: a slow machine, or thousands of apps.
+        daemon.look_cost = 0.1;
+        daemon.looked_at = daemon.now();
+        daemon.schedule(false, false, None);
+        let looked_at = daemon.looked_at;
+        assert!(daemon.next_look - looked_at >= 0.1 * AT_REST);
+        assert!(daemon.next_check - daemon.now() <= COARSE_S);
+
+        daemon.check();
+        assert!(daemon.next_look - looked_at >= 0.1 * AT_REST, "plenty");
+        meminfo(root.path(), 200_000);
+        daemon.check();
+        assert!(daemon.next_look - looked_at <= 0.1 * WHILE_SCARCE + 1.0);
     }
 }
