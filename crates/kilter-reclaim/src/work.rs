@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
 
 /// How the work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct Manner {
     /// Bytes in one call at most; a power of two, so that calls end on boundaries of huge pages where
     /// they are as large.
     pub call_bytes: usize,
-    /// Workers, each on a part of the addresses.
+    /// Workers, which take parts of the addresses from both ends.
     pub workers: usize,
 }
 
@@ -65,6 +66,9 @@ pub struct Work {
     pub end: End,
 }
 
+/// Bytes that a worker takes at a time, where there are several.
+const PART: usize = 16 << 20;
+
 /// Gives the advice about all ranges. `cancelled` is asked before each call.
 pub fn work(
     target: &Target,
@@ -72,14 +76,31 @@ pub fn work(
     manner: Manner,
     cancelled: &(dyn Fn() -> bool + Sync),
 ) -> Work {
-    let parts = split(&choice.ranges, manner.workers.max(1));
-    let worker = |part: &[(Range<usize>, Advice)]| {
+    let parts = match manner.workers {
+        0 | 1 => 1,
+        _ => bytes(&choice.ranges).div_ceil(PART).max(1),
+    };
+    let parts = Mutex::new(VecDeque::from(split(&choice.ranges, parts)));
+    let take = |at: usize| {
+        let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+        // From both ends: two in one page table would wait for each other, and whoever has the slower
+        // CPU takes less.
+        match at % 2 {
+            0 => parts.pop_front(),
+            _ => parts.pop_back(),
+        }
+    };
+    let worker = |at: usize| {
         let mut worker = Worker {
             target,
             mappings: None,
             work: Work::default(),
         };
-        worker.run(part, manner.call_bytes, cancelled);
+        while worker.work.end == End::Whole
+            && let Some(part) = take(at)
+        {
+            worker.run(part.into(), manner.call_bytes, cancelled);
+        }
         worker.work
     };
     let mut sum = Work::default();
@@ -90,30 +111,30 @@ pub fn work(
         sum.skipped.merge(&work.skipped);
         sum.end = sum.end.max(work.end);
     };
-    match parts.as_slice() {
-        [part] => add(worker(part)),
-        parts => std::thread::scope(|scope| {
-            let threads: Vec<_> = parts
-                .iter()
-                .map(|part| scope.spawn(|| worker(part)))
-                .collect();
-            for thread in threads {
-                // A panic is a defect: let it be seen.
-                add(thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            }
-        }),
-    }
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..manner.workers)
+            .map(|at| scope.spawn(move || worker(at)))
+            .collect();
+        add(worker(0));
+        for thread in threads {
+            // A panic is a defect: let it be seen.
+            add(thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+    });
     sum
+}
+
+fn bytes(ranges: &[(Range<usize>, Advice)]) -> usize {
+    ranges.iter().map(|(range, _)| range.len()).sum()
 }
 
 /// Parts of about equal bytes, in order.
 fn split(ranges: &[(Range<usize>, Advice)], parts: usize) -> Vec<Vec<(Range<usize>, Advice)>> {
     /// Parts begin at these boundaries, so that no huge page is cut.
     const BOUNDARY: usize = 2 << 20;
-    let total: usize = ranges.iter().map(|(range, _)| range.len()).sum();
-    let share = total.div_ceil(parts).max(1);
+    let share = bytes(ranges).div_ceil(parts).max(1);
     let mut split = vec![Vec::new()];
     let mut room = share;
     for (range, advice) in ranges {
@@ -184,11 +205,10 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn run(
         &mut self,
-        ranges: &[(Range<usize>, Advice)],
+        mut ranges: VecDeque<(Range<usize>, Advice)>,
         call_bytes: usize,
         cancelled: &(dyn Fn() -> bool + Sync),
     ) {
-        let mut ranges: VecDeque<_> = ranges.iter().cloned().collect();
         while let Some((call, advice)) = next_call(&mut ranges, call_bytes) {
             self.work.end = match self.target.state() {
                 _ if cancelled() => End::Cancelled,
