@@ -3,7 +3,8 @@
 //! An app pays for a page-out when it touches the memory again. Each byte that comes back from swap is
 //! taken to cost [`SWAP_IN_S`], and the page-out itself counts too. After that the app is left alone
 //! for as long as it takes for the cost to be within the budget (`refault_percent` of its time), and
-//! twice as long each time it comes back at once.
+//! twice as long each time it comes back at once. Where memory is scarce, an app that stayed away may
+//! lose more.
 
 use crate::params::Tuning;
 use crate::standing::Standing;
@@ -81,6 +82,8 @@ pub struct Account {
     pub strikes: u32,
     /// It is left alone until then.
     pub not_before: f64,
+    /// Since when it has been left alone.
+    pub(crate) owing_since: f64,
     /// It is left alone until then, since it hardly compresses.
     pub poor_until: f64,
     /// Bytes reclaimed.
@@ -167,14 +170,20 @@ impl Account {
         if cost > 0.0 {
             let doubled = f64::from(1_u32 << self.strikes.saturating_sub(1));
             self.cost_s += cost;
+            if self.not_before <= now {
+                self.owing_since = now;
+            }
             self.not_before = self.not_before.max(now) + cost * doubled / tuning.refault;
         }
     }
 
-    /// Whether it came back at once the last time, so that even scarcity is no reason to take its
-    /// memory again before its time.
-    pub fn is_struck(&self) -> bool {
-        self.strikes > 0
+    /// Until when it is left alone if it may lose so many times its budget; an app that came back at
+    /// once the last time may not.
+    pub fn left_alone_until(&self, leniency: f64) -> f64 {
+        match self.strikes {
+            0 => self.owing_since + (self.not_before - self.owing_since) / leniency,
+            _ => self.not_before,
+        }
     }
 
     /// Takes note of an action.
@@ -308,6 +317,20 @@ mod tests {
         }
         account.see(now + 60.0, &cached(), memory(100, 0), 200_000, &tuning());
         assert_eq!(account.strikes, 3, "it lasted a minute");
+    }
+
+    #[test]
+    fn who_stayed_away_may_lose_more_and_who_came_back_at_once_may_not() {
+        let back = |at: f64| {
+            let mut account = paged_out(0.0, 100);
+            account.see(at, &cached(), memory(100, 0), 25_600, &tuning());
+            account
+        };
+        let (late, early) = (back(20.0), back(5.0));
+        assert!((late.left_alone_until(1.0) - 50.0).abs() < 1e-6, "0.3 s");
+        assert!((late.left_alone_until(3.0) - 30.0).abs() < 1e-6);
+        assert_eq!(late.left_alone_until(f64::INFINITY), 20.0);
+        assert_eq!(early.left_alone_until(f64::INFINITY), early.not_before);
     }
 
     #[test]

@@ -55,9 +55,12 @@ pub struct Memory {
 /// Memory that is freed beyond what is wanted, so that not every page begins a new decision.
 const BEYOND: f64 = 0.05;
 
-/// Below this part of what is wanted an app that has lost more than its budget, but did not come back
-/// at once, may be paged out all the same: the alternative is that something is killed.
+/// Below this part of what is wanted, the budget of an app that did not come back at once no longer
+/// counts: the alternative is that something is killed.
 const CRITICAL: f64 = 1.0 / 3.0;
+
+/// Times its budget that such an app may lose shortly before.
+const LENIENT: f64 = 10.0;
 
 /// Seconds of reclaim that may be saved up for a burst.
 const BURST_S: f64 = 2.0;
@@ -78,9 +81,14 @@ impl Memory {
         self.pressed && (self.available as f64) < 2.0 * tuning.available * self.total as f64
     }
 
-    /// Whether so little is available that something may soon be killed.
-    pub fn is_critical(&self, tuning: &Tuning) -> bool {
-        (self.available as f64) < self.total as f64 * tuning.available * CRITICAL
+    /// Times its budget that an app may lose which did not come back at once: once where as much is
+    /// available as is wanted, more the scarcer memory is, infinitely where something may soon be killed.
+    pub fn leniency(&self, tuning: &Tuning) -> f64 {
+        let part = self.available as f64 / (self.total as f64 * tuning.available);
+        match part < CRITICAL {
+            true => f64::INFINITY,
+            false => 1.0 + (LENIENT - 1.0) * ((1.0 - part) / (1.0 - CRITICAL)).max(0.0),
+        }
     }
 
     /// Why nothing may be paged out.
@@ -269,20 +277,24 @@ fn considered(app: Seen<'_>, moment: Moment<'_>, chain: &mut Vec<DecisionStep>) 
     if ask("paged out before?", answer, next > now) {
         return May::NotBefore(next);
     }
-    let owing = app.account.not_before > now;
-    let waived = owing && memory.is_critical(tuning) && !app.account.is_struck();
-    let answer = match (owing, waived) {
-        (false, _) => format!("yes; it has lost {:.2} s in all", app.account.cost_s),
-        (true, true) => "no, but memory is about to run out".to_owned(),
-        (true, false) => format!(
-            "no: it has lost {:.2} s and is left alone for {:.0} s more ({} times back at once)",
-            app.account.cost_s,
-            app.account.not_before - now,
+    let leniency = memory.leniency(tuning);
+    let until = app.account.left_alone_until(leniency);
+    let owing = until > now;
+    let lost = app.account.cost_s;
+    let answer = match (owing, app.account.not_before > now) {
+        (false, false) => format!("yes; it has lost {lost:.2} s in all"),
+        (false, true) if leniency.is_infinite() => "no, but memory is about to run out".to_owned(),
+        (false, true) => {
+            format!("no, but memory is so scarce that {leniency:.1} times as much may go")
+        }
+        (true, _) => format!(
+            "no: it has lost {lost:.2} s and is left alone for {:.0} s more ({} times back at once)",
+            until - now,
             app.account.strikes
         ),
     };
-    if ask("within its refault budget?", answer, owing && !waived) {
-        return May::NotBefore(app.account.not_before);
+    if ask("within its refault budget?", answer, owing) {
+        return May::NotBefore(until);
     }
     let throttled = moment.throttled_s > 0.0;
     let answer = if throttled { "no" } else { "yes" }.to_owned();

@@ -162,7 +162,7 @@ fn every_stop_stops() {
 }
 
 #[test]
-fn only_who_did_not_come_back_at_once_loses_its_pause_when_memory_runs_out() {
+fn the_scarcer_memory_is_the_shorter_the_pause_of_who_did_not_come_back_at_once() {
     let owing = |strikes| {
         vec![Account {
             not_before: 500.0,
@@ -175,7 +175,17 @@ fn only_who_did_not_come_back_at_once_loses_its_pause_when_memory_runs_out() {
         ..scarce()
     };
     for mode in [Mode::Pressure, Mode::OnCached] {
-        assert_eq!(plan(&owing(0), mode, scarce()).next, Some(500.0));
+        let waits = [249, 200, 100].map(|available| {
+            let memory = Memory {
+                available: available * MIB,
+                ..scarce()
+            };
+            plan(&owing(0), mode, memory).next.unwrap_or(0.0)
+        });
+        assert!(waits[0] > 450.0, "hardly scarce: {waits:?}");
+        assert!((waits[1] - 500.0 / 3.7).abs() < 0.1, "{waits:?}");
+        assert_eq!(waits[2], 0.0, "500 s a seventh as long are over at 100 s");
+        assert_eq!(plan(&owing(1), mode, scarce()).next, Some(500.0));
         assert_eq!(
             plan(&owing(0), mode, critical).actions,
             [(0, What::PageOut)]
