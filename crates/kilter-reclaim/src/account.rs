@@ -101,7 +101,7 @@ pub struct Account {
 pub struct Paged {
     /// When.
     pub at: f64,
-    /// What stayed resident.
+    /// What stayed resident, which is not worth another try.
     pub left: u64,
     /// CPU seconds.
     pub cpu_s: f64,
@@ -197,7 +197,11 @@ impl Account {
                 self.cold = true;
                 self.paged = Some(Paged {
                     at: now,
-                    left: done.after.resident_bytes,
+                    // Where it was cut short nobody knows what would have stayed.
+                    left: match done.cut_short {
+                        true => 0,
+                        false => done.after.resident_bytes,
+                    },
                     cpu_s: done.cpu_s,
                     out: done.after.resident_bytes + done.reclaimed,
                     back: 0,
@@ -331,6 +335,21 @@ mod tests {
         assert!((late.left_alone_until(3.0) - 30.0).abs() < 1e-6);
         assert_eq!(late.left_alone_until(f64::INFINITY), 20.0);
         assert_eq!(early.left_alone_until(f64::INFINITY), early.not_before);
+    }
+
+    #[test]
+    fn what_a_page_out_that_was_cut_short_left_is_worth_another_try() {
+        let mut account = paged_out(0.0, 80);
+        let mut done = Done {
+            reclaimed: 40 * MIB,
+            after: memory(40, 40),
+            ..Done::default()
+        };
+        account.did(1.0, What::PageOut, done, String::new(), &tuning());
+        assert_eq!(account.paged.unwrap().left, 40 * MIB);
+        done.cut_short = true;
+        account.did(2.0, What::PageOut, done, String::new(), &tuning());
+        assert_eq!(account.paged.unwrap().left, 0);
     }
 
     #[test]
