@@ -9,8 +9,8 @@ with it, where ten verdicts share the error, so that few blocks call less. The e
 where a bar is missed.
 
 The guest boots a kernel that ``make test-vm`` has in its cache, with 768 MiB of memory; earlyoom is
-unpacked from Debian's package, and never installed. Its CPU is emulated, a tenth as fast as a real
-one, so apps stay in front ten times as long as natively.
+unpacked from Debian's package, and never installed. Its swap is as large as natively. Its CPU is
+emulated, a tenth as fast as a real one, so apps stay in front ten times as long.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KILLS, STALLS = 0.4, 0.1
 """Parts of the base's that kilter may come to."""
 BARS = ("none", "kilter")
 PEERS = ("none", "kilter", "on-cached", "senpai", "every-switch", "swap")
-GUEST_MEMORY, GUEST_SWAP_MIB = "768M", 768
+GUEST_MEMORY, GUEST_SWAP_MIB = "768M", 1024
 GUEST_LIMIT_S, GUEST_SILENCE_S = 7200.0, 7200.0
 MARK = '{"request":'
 
