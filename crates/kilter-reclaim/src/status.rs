@@ -60,6 +60,7 @@ impl Daemon<'_> {
 
     fn told(&self, key: &Key, app: &App, now: f64) -> ReclaimApp {
         let account = &app.account;
+        let left_alone = account.left_alone_until(self.memory.leniency(&self.tuning));
         let (_, mut chain) = app.judge(&self.config, &self.tuning);
         let (_, further) = consider(app.seen(), self.moment(now));
         let last_step = further
@@ -84,7 +85,7 @@ impl Daemon<'_> {
             refaulted_bytes: account.refaulted,
             cost_s: account.cost_s,
             strikes: account.strikes,
-            left_alone_s: (account.not_before.max(account.poor_until) - now).max(0.0),
+            left_alone_s: (left_alone.max(account.poor_until) - now).max(0.0),
             last_action: account
                 .last
                 .as_ref()
