@@ -13,7 +13,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long whoever asks may take to read: who does not must not hold the mechanism up.
-const READING: Duration = Duration::from_millis(100);
+const READING: Duration = Duration::from_secs(1);
 
 /// The socket's owner's end, for root only.
 pub fn listen(socket: &Path) -> io::Result<UnixListener> {
