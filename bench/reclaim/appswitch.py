@@ -10,7 +10,7 @@ where a bar is missed.
 
 The guest boots a kernel that ``make test-vm`` has in its cache, with 768 MiB of memory; earlyoom is
 unpacked from Debian's package, and never installed. Its swap is as large as natively. Its CPU is
-emulated, a tenth as fast as a real one, so apps stay in front ten times as long.
+emulated, many times slower than a real one, so apps stay in front ten times as long.
 """
 
 from __future__ import annotations
