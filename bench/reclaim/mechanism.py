@@ -21,7 +21,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+Found = dict[str, Any]
 CONTROL = Path("/sys/class/zram-control")
 SOURCE = Path(__file__).with_name("load.c")
 HUGE_CALL_KIB = 1 << 20
@@ -259,12 +261,12 @@ def rss_mib(process: subprocess.Popen[str]) -> str:
     return f"{sizes[0]:.1f} MiB now, {sizes[1]:.1f} at most"
 
 
-def pressure_events(kilter: str) -> int:
-    """How often the kernel has told the daemon of pressure since its start."""
+def told(kilter: str) -> Found:
+    """What the daemon tells of itself; what it answers with goes to standard error."""
     words = [kilter, "reclaim", "status", "--json"]
-    done = subprocess.run(words, check=True, capture_output=True, text=True)
-    events: int = json.loads(done.stdout)["daemon"]["memory"]["pressure_events"]
-    return events
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+    daemon: Found = json.loads(done.stdout)["daemon"]
+    return daemon
 
 
 def at_rest(kilter: str, binary: Path, seconds: float) -> None:
@@ -285,9 +287,14 @@ def at_rest(kilter: str, binary: Path, seconds: float) -> None:
             used = 100 * (cpu_s(process) - before) / (2 * seconds)
             # Asked last: an answer of 2,000 apps takes memory itself.
             resident = rss_mib(process)
-            value = f"{used:.3f} %, {pressure_events(kilter)} events of memory pressure"
+            found = told(kilter)
+            total = found["total"]
+            events = found["memory"]["pressure_events"]
+            value = f"{used:.3f} % in {2 * seconds:.0f} s; since its start {total['looks']} looks, "
+            value += f"{total['sweeps']} sweeps, {events} events of memory pressure"
             row("2,000 processes of 13 MB followed: CPU", "≤ 0.2 %", value)
             row("2,000 processes of 13 MB followed: resident", "≤ 4 MiB", resident)
+            row("after an answer that tells of all of them: resident", "", rss_mib(process))
 
 
 def main() -> None:

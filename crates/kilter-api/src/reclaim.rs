@@ -164,6 +164,8 @@ pub struct ReclaimTotals {
     pub cpu_s: f64,
     /// Times that it woke up.
     pub wakeups: u64,
+    /// Looks at every app.
+    pub looks: u64,
     /// Looks at every process.
     pub sweeps: u64,
     /// Processes seen at the last one.

@@ -67,7 +67,6 @@ pub struct Daemon<'k> {
     pub(crate) troubles: Vec<String>,
     pub(crate) begun: Instant,
     told: usize,
-    looks: u64,
     pub(crate) next_look: f64,
     pub(crate) next_sweep: f64,
     pub(crate) next_check: f64,
@@ -140,7 +139,6 @@ impl<'k> Daemon<'k> {
             troubles: Vec::new(),
             begun: Instant::now(),
             told: 0,
-            looks: 0,
             next_look: 0.0,
             next_sweep: 0.0,
             next_check: 0.0,
@@ -351,10 +349,10 @@ impl<'k> Daemon<'k> {
         self.act(plan, callers, tell);
         self.memory.pressed = false;
         self.schedule(is_urgent, acted, next);
-        self.looks += 1;
+        self.total.looks += 1;
         // Code that this look was the first to need is given back, as are the pages of a rare one.
         let rare = self.next_look.min(self.next_sweep) - self.now() >= RARE_S;
-        if acted || rare || self.looks.is_power_of_two() {
+        if acted || rare || self.total.looks.is_power_of_two() {
             kilter_kernel::forget_code();
         }
     }
