@@ -6,6 +6,7 @@ Kills and starts are counts that may be 0; their ratios come with intervals of t
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -167,6 +168,7 @@ def _settings(request: AppswitchRequest, arm: str) -> Settings:
 
 
 def _command(request: AppswitchRequest, arm: str) -> list[str]:
+    is_all = request.killer != "group"
     scene = Scene(
         arm=arm,
         kilter=request.context.kilter,
@@ -174,10 +176,12 @@ def _command(request: AppswitchRequest, arm: str) -> list[str]:
         apps=request.apps,
         switches=request.switches,
         app_mib=request.app_mib,
-        limit_mib=request.limit_mib if request.killer == "group" else None,
+        limit_mib=None if is_all else request.limit_mib,
         zram_mib=request.swap_mib,
         think_s=request.think_s,
         killer=request.killer,
+        # This process is larger than a small app that is in zram.
+        waits=os.getpid() if is_all else None,
     )
     words = [sys.executable, "-I", "-m", "kilter_lab.reclaim.switching"]
     return [*words, msgspec.json.encode(scene).decode()]

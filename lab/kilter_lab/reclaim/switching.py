@@ -11,6 +11,7 @@ import math
 import random
 import signal
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -53,6 +54,9 @@ class Scene(msgspec.Struct):
     """From an app's answer to the next switch."""
     killer: str = "group"
     """``group``: the memory cgroup's own OOM killer; ``earlyoom``: Debian's, for all of it."""
+    waits: int | None = None
+    """A process that waits for the run, where the machine itself is small: its memory must not be
+    missing."""
 
 
 def sequence(apps: int, switches: int, seed: int) -> list[int]:
@@ -140,6 +144,8 @@ def play(scene: Scene, tell: Callable[[str], None] = lambda _: None) -> dict[str
     """Make the run."""
     with ExitStack() as stack:
         group, zram = stack.enter_context(swap_on_zram(scene.zram_mib, scene.limit_mib))
+        if scene.waits is not None:
+            _page_out(scene.kilter, scene.waits)
         swaps = ARMS[scene.arm].swaps
         if group is not None:
             group.swappiness(KERNEL_SWAPPINESS if swaps else 0)
@@ -170,6 +176,13 @@ def play(scene: Scene, tell: Callable[[str], None] = lambda _: None) -> dict[str
         if killer:
             killer.check()
     return found
+
+
+def _page_out(kilter: Sequence[str], pid: int) -> None:
+    words = [*kilter, "reclaim", "once", str(pid)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LabError(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
 
 
 def told(
