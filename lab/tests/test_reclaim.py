@@ -330,6 +330,16 @@ def test_every_arm_plays_the_same_scene() -> None:
     assert asked.context.batch_options == ["--as-root"]
 
 
+def test_where_the_machine_is_small_who_waits_makes_room() -> None:
+    for killer, room in (("group", (480, None)), ("earlyoom", (None, os.getpid()))):
+        asked = as_comparison(switches(killer=killer))
+        for arm in [asked.base, *asked.arms]:
+            scene = msgspec.json.decode(arm.command[-1], type=switching.Scene)
+            assert (scene.limit_mib, scene.waits) == room
+    with pytest.raises(LabError, match="false reclaim once 7: 1"):
+        switching.page_out(["false"], 7)
+
+
 @pytest.mark.parametrize("arms", [["none"], ["none", "none"], ["none", "magic"]])
 def test_arms_have_to_be_known_and_different(arms: list[str]) -> None:
     with pytest.raises(LabError, match="arms: two or more different ones"):

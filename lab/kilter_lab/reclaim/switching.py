@@ -145,7 +145,7 @@ def play(scene: Scene, tell: Callable[[str], None] = lambda _: None) -> dict[str
     with ExitStack() as stack:
         group, zram = stack.enter_context(swap_on_zram(scene.zram_mib, scene.limit_mib))
         if scene.waits is not None:
-            _page_out(scene.kilter, scene.waits)
+            page_out(scene.kilter, scene.waits)
         swaps = ARMS[scene.arm].swaps
         if group is not None:
             group.swappiness(KERNEL_SWAPPINESS if swaps else 0)
@@ -178,7 +178,8 @@ def play(scene: Scene, tell: Callable[[str], None] = lambda _: None) -> dict[str
     return found
 
 
-def _page_out(kilter: Sequence[str], pid: int) -> None:
+def page_out(kilter: Sequence[str], pid: int) -> None:
+    """Page out all of a process. LabError where that fails."""
     words = [*kilter, "reclaim", "once", str(pid)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
