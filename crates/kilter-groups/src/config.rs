@@ -1,7 +1,7 @@
 //! `/etc/kilter/groups.toml`: what people want for which users, checked whole before anything is
 //! done.
 
-use kilter_kernel::{ConfigError, ConfigProblem as Problem, load_config, uid_of};
+use kilter_kernel::{ConfigError, ConfigProblem as Problem, known_uid, load_config, parse_config};
 use serde::Deserialize;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -117,10 +117,7 @@ pub fn load(root: &Path, path: &Path) -> Result<Config, ConfigError> {
 }
 
 fn parse(root: &Path, text: &str) -> Result<Config, Problem> {
-    let raw: Raw = toml::from_str(text).map_err(|error| {
-        let at = error.span().map(|span| span.start);
-        (at, error.message().to_owned())
-    })?;
+    let raw: Raw = parse_config(text)?;
     let weight = number("weight", raw.weight, 1..=10_000).map_err(|problem| (None, problem))?;
     let rule = |raw: &toml::Spanned<RawRule>| {
         checked(root, raw.get_ref(), weight).map_err(|problem| (Some(raw.span().start), problem))
@@ -143,9 +140,7 @@ fn parse(root: &Path, text: &str) -> Result<Config, Problem> {
 fn checked(root: &Path, raw: &RawRule, weight: u32) -> Result<Rule, String> {
     let uids = match (&raw.user, raw.uid, &raw.uids) {
         (Some(user), None, None) => {
-            let uid = uid_of(root, user)
-                .map_err(|error| format!("user {user:?} cannot be looked up: {error}"))?
-                .ok_or_else(|| format!("there is no user {user:?}"))?;
+            let uid = known_uid(root, user)?;
             uid..=uid
         }
         (None, Some(uid), None) => {

@@ -1,5 +1,6 @@
 //! Configurations that people write: read whole, and refused with the line that is wrong.
 
+use serde::de::DeserializeOwned;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -42,6 +43,17 @@ pub fn load_config<T: Default>(
     parse(&text).map_err(|(at, problem)| ConfigError {
         line: at.map(|at| text[..at.min(text.len())].matches('\n').count() + 1),
         ..fail(problem)
+    })
+}
+
+/// The text of a configuration as a message; what it says is for the caller to check.
+///
+/// # Errors
+/// It is not TOML, or has other keys or kinds of values.
+pub fn parse_config<T: DeserializeOwned>(text: &str) -> Result<T, ConfigProblem> {
+    toml::from_str(text).map_err(|error| {
+        let at = error.span().map(|span| span.start);
+        (at, error.message().to_owned())
     })
 }
 

@@ -35,6 +35,16 @@ pub fn uid_of(root: &Path, name: &str) -> io::Result<Option<u32>> {
     }
 }
 
+/// The user id of somebody who has to exist.
+///
+/// # Errors
+/// Nobody is called so, or the user database did not answer; in words.
+pub fn known_uid(root: &Path, name: &str) -> Result<u32, String> {
+    uid_of(root, name)
+        .map_err(|error| format!("user {name:?} cannot be looked up: {error}"))?
+        .ok_or_else(|| format!("there is no user {name:?}"))
+}
+
 /// The name of a user id; none if it has none.
 pub fn name_of(root: &Path, uid: u32) -> Option<String> {
     let listed = lines(root, |name, found| (found == uid).then(|| name.to_owned()));

@@ -3,7 +3,9 @@
 
 use crate::params;
 use crate::policy::Mode;
-use kilter_kernel::{ConfigError, ConfigProblem as Problem, Parameters, load_config, uid_of};
+use kilter_kernel::{
+    ConfigError, ConfigProblem as Problem, Parameters, known_uid, load_config, parse_config,
+};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -144,10 +146,7 @@ pub fn load(root: &Path, path: &Path) -> Result<Config, ConfigError> {
 }
 
 fn parse(root: &Path, text: &str) -> Result<Config, Problem> {
-    let raw: Raw = toml::from_str(text).map_err(|error| {
-        let at = error.span().map(|span| span.start);
-        (at, error.message().to_owned())
-    })?;
+    let raw: Raw = parse_config(text)?;
     let usual = Config::default();
     let mut params = usual.params;
     let cached = [
@@ -193,11 +192,7 @@ fn checked(root: &Path, raw: &RawRule) -> Result<Rule, String> {
     let uid = match (&raw.user, raw.uid) {
         (Some(_), Some(_)) => return Err("a rule names `user` or `uid`, not both".to_owned()),
         (None, uid) => uid,
-        (Some(user), None) => Some(
-            uid_of(root, user)
-                .map_err(|error| format!("user {user:?} cannot be looked up: {error}"))?
-                .ok_or_else(|| format!("there is no user {user:?}"))?,
-        ),
+        (Some(user), None) => Some(known_uid(root, user)?),
     };
     if raw.name.is_none() && raw.cgroup.is_none() && uid.is_none() {
         return Err("a rule names at least one of `name`, `cgroup`, `user` and `uid`".to_owned());
