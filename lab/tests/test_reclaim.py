@@ -8,6 +8,8 @@ import math
 import os
 import random
 import signal
+import sys
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +25,7 @@ from kilter_lab.console import Console
 from kilter_lab.errors import LabError
 from kilter_lab.reclaim import apps, peers, place, startup, switching, vmstat
 from kilter_lab.reclaim.appswitch import appswitch, as_comparison
-from kilter_lab.reclaim.arms import ARMS
+from kilter_lab.reclaim.arms import ARMS, Reclaimer
 from kilter_lab.reclaim.counts import fieller, ratio
 from kilter_lab.reclaim.switching import quantile, sequence
 
@@ -403,6 +405,30 @@ class Listening:
 
     def cached(self, pid: int) -> None:
         self.told.append(pid)
+
+
+@pytest.mark.parametrize("lines", [3, 20_000])
+def test_an_arm_that_dies_tells_why_and_a_talkative_one_goes_on(tmp_path: Path, lines: int) -> None:
+    """20,000 lines are more than a pipe holds."""
+    told = tmp_path / "told"
+    script = f"for i in range({lines}): print('line', i, file=sys.stderr)"
+    ending = f"pathlib.Path({str(told)!r}).touch()\nif {lines} == 3: sys.exit(4)\nsignal.pause()"
+    code = f"import pathlib, signal, sys\n{script}\n{ending}"
+    arm = Reclaimer("kilter", [sys.executable, "-c", code], None)
+    try:
+        until = time.monotonic() + 60
+        while not told.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert told.exists()
+        if lines > 3:
+            arm.check()
+            return
+        while arm.alive:
+            time.sleep(0.01)
+        with pytest.raises(LabError, match=r"(?s)ended with 4: line 0.*line 2"):
+            arm.check()
+    finally:
+        arm.end()
 
 
 @pytest.fixture

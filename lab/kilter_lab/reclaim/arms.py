@@ -67,10 +67,12 @@ class Reclaimer:
         self._config: str | None = None
         self.cpu_s = 0.0
         """CPU time that it took, known once it has ended."""
+        # A file: nobody reads while it runs, and a full pipe would hold it up.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
         words = self._words(kilter, group)
         if words:
             self._child = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+                words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._said
             )
 
     def _words(self, kilter: Sequence[str], group: Path | None) -> list[str]:
@@ -93,31 +95,42 @@ class Reclaimer:
                 self._child.stdin.write(f"cached {pid}\n".encode())
                 self._child.stdin.flush()
 
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._child is not None and self._child.poll() is None
+
     def check(self) -> None:
         """LabError where it has died: the arm would be ``none`` under another name."""
-        if self._child is not None and self._child.poll() is not None:
-            assert self._child.stderr is not None
-            said = self._child.stderr.read().decode(errors="replace").strip()
+        if self._child is not None and not self.alive:
+            self._said.seek(0)
+            said = self._said.read().decode(errors="replace").strip()
             raise LabError(f"{self.spec.about}: ended with {self._child.returncode}: {said}")
 
     def end(self) -> None:
         """End it, and count what it cost."""
         child, self._child = self._child, None
+        self._said.close()
+        if self._config:
+            Path(self._config).unlink(missing_ok=True)
         if child is None:
             return
         assert child.stdin is not None
-        assert child.stderr is not None
         child.stdin.close()
-        child.send_signal(signal.SIGTERM)
-        until = time.monotonic() + END_S
-        pid = 0
-        while pid == 0:
-            pid, _, used = os.wait4(child.pid, os.WNOHANG)
-            if pid == 0 and time.monotonic() > until:
-                child.kill()
-            time.sleep(0.005)
-        child.returncode = 0
-        child.stderr.close()
-        self.cpu_s = used.ru_utime + used.ru_stime
-        if self._config:
-            Path(self._config).unlink(missing_ok=True)
+        if child.returncode is None:
+            self.cpu_s = _ended(child)
+
+
+def _ended(child: subprocess.Popen[bytes]) -> float:
+    """End a process; the CPU time that it took."""
+    # Not by Popen, which would collect one that has just ended, and its CPU time with it.
+    os.kill(child.pid, signal.SIGTERM)
+    until = time.monotonic() + END_S
+    pid = 0
+    while pid == 0:
+        pid, _, used = os.wait4(child.pid, os.WNOHANG)
+        if pid == 0 and time.monotonic() > until:
+            os.kill(child.pid, signal.SIGKILL)
+        time.sleep(0.005)
+    child.returncode = 0
+    return used.ru_utime + used.ru_stime
