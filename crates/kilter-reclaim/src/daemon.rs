@@ -371,7 +371,7 @@ impl<'k> Daemon<'k> {
         let apps: Vec<Seen<'_>> = self.apps.apps.values().map(|app| app.seen()).collect();
         let keys: Vec<&Key> = self.apps.apps.keys().collect();
         let plan = decide(&apps, self.moment(now));
-        let short = self.memory.short(&self.tuning);
+        let mut room = self.memory.room(&self.tuning);
         let mut actions = Vec::new();
         for key in back {
             let swapped = self
@@ -379,8 +379,9 @@ impl<'k> Daemon<'k> {
                 .apps
                 .get(&key)
                 .map_or(0, |app| app.memory.swapped_bytes);
-            let fits = short == 0 && self.memory.available > 2 * swapped;
-            if self.tuning.prefetch && swapped >= self.tuning.delta.max(1 << 20) && fits {
+            let worth = swapped >= self.tuning.delta.max(1 << 20);
+            if self.tuning.prefetch && worth && swapped <= room {
+                room -= swapped;
                 actions.push((key, What::Prefetch));
             }
         }

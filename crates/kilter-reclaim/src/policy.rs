@@ -70,9 +70,20 @@ impl Memory {
     pub fn short(&self, tuning: &Tuning) -> u64 {
         let wanted = self.total as f64 * tuning.available;
         match (self.available as f64) < wanted {
-            true => (wanted + BEYOND * self.total as f64) as u64 - self.available,
+            true => self.enough(tuning) - self.available,
             false => 0,
         }
+    }
+
+    /// Bytes that may be read back ahead of their need. What an app does not touch of them stays in
+    /// the swap cache, from where it can't be paged out: it must not make memory scarce.
+    pub fn room(&self, tuning: &Tuning) -> u64 {
+        self.available.saturating_sub(self.enough(tuning))
+    }
+
+    /// Bytes available up to which is freed once memory is scarce.
+    fn enough(&self, tuning: &Tuning) -> u64 {
+        (self.total as f64 * (tuning.available + BEYOND)) as u64
     }
 
     /// Whether the kernel tells of pressure that apps in the background can do something about: where

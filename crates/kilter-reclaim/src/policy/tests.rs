@@ -52,6 +52,18 @@ fn accounts(since: &[f64]) -> Vec<Account> {
     since.iter().map(account).collect()
 }
 
+#[test]
+fn reading_back_leaves_memory_plenty() {
+    // 250 MiB are wanted, and 50 more are freed where there is less.
+    assert_eq!(plenty().room(&tuning()), 600 * MIB);
+    assert_eq!(scarce().room(&tuning()), 0);
+    let after = Memory {
+        available: plenty().available - plenty().room(&tuning()),
+        ..plenty()
+    };
+    assert_eq!((after.room(&tuning()), after.short(&tuning())), (0, 0));
+}
+
 fn plan(accounts: &[Account], mode: Mode, memory: Memory) -> Plan {
     let standing = standing();
     let apps: Vec<Seen> = accounts
