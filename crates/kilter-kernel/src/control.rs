@@ -6,6 +6,7 @@
 //! mechanism runs: without its lock, the directory was left by one that was killed.
 
 use crate::parameters::{ParameterError, Parameters};
+use crate::store::make_dir;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FlockOperation, flock, inotify};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -41,6 +42,10 @@ impl Control {
     /// # Errors
     /// `WouldBlock` if another process owns it; else what the system says.
     pub fn create(dir: &Path, params: &Parameters) -> io::Result<Self> {
+        // Root's alone; what lies above is for everybody to look at, whoever makes it first.
+        if let Some(above) = dir.parent() {
+            make_dir(above)?;
+        }
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let lock = open(&dir.join(LOCK))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
@@ -154,6 +159,7 @@ mod tests {
     use super::*;
     use crate::parameters::Parameter;
     use rustix::event::{PollFd, PollFlags, poll};
+    use std::os::unix::fs::PermissionsExt;
 
     const TABLE: [Parameter; 2] = [
         Parameter {
@@ -180,6 +186,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let control = Control::create(&dir.path().join("hrrn"), &defaults()).unwrap();
         (dir, control)
+    }
+
+    #[test]
+    fn only_its_own_directory_is_closed_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let above = dir.path().join("run/kilter");
+        let _control = Control::create(&above.join("hrrn"), &defaults()).unwrap();
+        make_dir(&dir.path().join("open")).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&above), mode(&dir.path().join("open")));
+        assert_eq!(mode(&above.join("hrrn")), 0o700);
     }
 
     fn is_readable(control: &Control) -> bool {
