@@ -35,8 +35,8 @@ pub enum StartError {
         /// What libbpf and the kernel's verifier said.
         log: String,
     },
-    /// The kernel took the scheduler and ended it at once.
-    #[error("the kernel ended the scheduler at once: {}", .0.line())]
+    /// The kernel ended the scheduler before it was in force.
+    #[error("the kernel ended the scheduler while it started: {}", .0.line())]
     Ended(Box<Ended>),
 }
 
@@ -90,13 +90,15 @@ impl Scheduler {
             generation: 0,
             kick: kernel.has("scx_bpf_kick_cpu", 2),
         };
-        match (link, scheduler.ended()) {
-            (_, Some(ended)) => Err(StartError::Ended(Box::new(ended))),
-            (Ok(link), None) => {
+        match link {
+            // An ejection so soon is one like any other: who runs it asks for its end.
+            Ok(link) => {
                 scheduler.link = Some(link);
                 Ok(scheduler)
             }
-            (Err(error), None) => Err(error),
+            Err(error) => Err(scheduler
+                .ended()
+                .map_or(error, |ended| StartError::Ended(Box::new(ended)))),
         }
     }
 
