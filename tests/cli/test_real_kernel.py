@@ -193,6 +193,25 @@ def test_another_io_scheduler_gives_back_what_it_reset(real: RealKernel) -> None
         assert {file.name: file.read_text() for file in (queue / "iosched").glob("*")} == iosched
 
 
+def test_what_programs_may_choose_after_another_congestion_control_comes_back(
+    real: RealKernel,
+) -> None:
+    """The kernel lets every program choose what root chose, also after root chooses another."""
+    ipv4 = Path("/proc/sys/net/ipv4")
+    allowed = ipv4 / "tcp_allowed_congestion_control"
+    now = (ipv4 / "tcp_congestion_control").read_text().strip()
+    available = (ipv4 / "tcp_available_congestion_control").read_text().split()
+    others = [word for word in available if word != now]
+    if not others:
+        pytest.skip("this kernel offers one congestion control alone")
+    with by_hand(allowed, now):
+        setting = f"net.ipv4.tcp_congestion_control={others[0]}"
+        done = real("run", "--set", setting, "--", "cat", str(allowed))
+        assert done.returncode == 0, done
+        assert set(done.stdout.split()) == {now, others[0]}
+        assert allowed.read_text().split() == [now]
+
+
 def test_what_the_kernel_rounds_is_told(real: RealKernel) -> None:
     disk = real.disk()
     if not disk:
