@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from . import program
 from .reclaim import Swap, zram_device
 from .roots import Root, machine_alone
 
@@ -29,12 +28,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.xdist_group("real-kernel"))
             if os.geteuid() != 0:
                 item.add_marker(pytest.mark.skip(reason="changing the real kernel needs root"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _home() -> Iterator[None]:
-    yield
-    program.remove_home()
 
 
 @pytest.fixture

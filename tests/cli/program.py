@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -37,11 +38,7 @@ def find_binary() -> Path:
 
 BINARY = find_binary()
 HOME = tempfile.mkdtemp(prefix="kilter-home-")
-
-
-def remove_home() -> None:
-    """Remove the home directory that the commands under test were given."""
-    shutil.rmtree(HOME, ignore_errors=True)
+atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
