@@ -62,7 +62,7 @@ pub fn act(
     let mut cut_short = false;
     let by_group = match key {
         Key::Cgroup(name) if what == What::PageOut => {
-            Cgroup::find(kernel, name).ok().filter(Cgroup::can_reclaim)
+            Cgroup::named(kernel, name).ok().filter(Cgroup::can_reclaim)
         }
         _ => None,
     };

@@ -306,7 +306,7 @@ impl App {
         self.major_faults = look.major_faults;
         self.uid = look.uid;
         let of_group = match key {
-            Key::Cgroup(name) => Cgroup::find(kernel, name).ok(),
+            Key::Cgroup(name) => Cgroup::named(kernel, name).ok(),
             Key::Process(..) => None,
         };
         let expired = self.left_out_until.is_some_and(|(until, _)| until <= now);

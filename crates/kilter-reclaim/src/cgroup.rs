@@ -28,27 +28,40 @@ pub enum CgroupError {
 }
 
 impl Cgroup {
-    /// The cgroup of a path: absolute, or below one of the hierarchies, that of memory first.
+    /// The cgroup that an operator means: a directory, or a path as in [`Cgroup::named`].
     ///
     /// # Errors
     /// There is none.
     pub fn find(kernel: &Kernel, name: &str) -> Result<Self, CgroupError> {
-        let is_plain = !name.split('/').any(|part| part == "..");
+        let dir = Path::new(name);
+        match dir.is_absolute() && is_plain(name) && dir.join("cgroup.procs").is_file() {
+            true => Ok(Self::at(kernel, dir.to_owned())),
+            false => Self::named(kernel, name),
+        }
+    }
+
+    /// The cgroup of a path below one of the hierarchies, that of memory first. Never a directory
+    /// elsewhere: whoever may make cgroups chooses such paths.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn named(kernel: &Kernel, name: &str) -> Result<Self, CgroupError> {
         let below = name.trim_start_matches('/');
         let base = kernel.below("/sys/fs/cgroup");
-        let mut candidates = vec![PathBuf::from(name)];
-        for hierarchy in ["memory", "", "unified", "systemd"] {
-            candidates.push(base.join(hierarchy).join(below));
-        }
-        candidates
+        ["memory", "", "unified", "systemd"]
+            .map(|hierarchy| base.join(hierarchy).join(below))
             .into_iter()
-            .filter(|_| is_plain && !below.is_empty())
+            .filter(|_| is_plain(name) && !below.is_empty())
             .find(|dir| dir.is_absolute() && dir.join("cgroup.procs").is_file())
-            .map(|dir| Cgroup {
-                name: name_of(&dir, &base),
-                dir,
-            })
+            .map(|dir| Self::at(kernel, dir))
             .ok_or_else(|| CgroupError::Absent(name.to_owned()))
+    }
+
+    fn at(kernel: &Kernel, dir: PathBuf) -> Self {
+        Cgroup {
+            name: name_of(&dir, &kernel.below("/sys/fs/cgroup")),
+            dir,
+        }
     }
 
     /// Its path below its hierarchy.
@@ -167,6 +180,11 @@ impl Cgroup {
     }
 }
 
+/// Whether a path leads nowhere above.
+fn is_plain(path: &str) -> bool {
+    !path.split('/').any(|part| part == "..")
+}
+
 fn name_of(dir: &Path, base: &Path) -> String {
     let below = dir.strip_prefix(base).unwrap_or(dir);
     let text = below.to_string_lossy();
@@ -228,6 +246,13 @@ mod tests {
         for none in ["/x", "..", "../../../etc", "/", ""] {
             assert!(Cgroup::find(&kernel, none).is_err(), "{none}");
         }
+        let elsewhere = kernel.below("/etc");
+        let elsewhere = elsewhere.to_str().unwrap();
+        assert_eq!(Cgroup::find(&kernel, elsewhere).unwrap().name(), elsewhere);
+        assert!(
+            Cgroup::named(&kernel, elsewhere).is_err(),
+            "a directory that somebody gave a cgroup's name"
+        );
     }
 
     #[test]
