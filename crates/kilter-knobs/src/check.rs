@@ -105,10 +105,15 @@ pub fn check_spec(spec: &KnobSpec) -> Vec<String> {
         spec.paths.is_empty() != spec.by_hand.is_empty(),
         "either `paths` or `by_hand` must say how it is set",
     );
+    let filled = placeholders(&spec.name);
+    let fillable = |text: &str| {
+        let found = placeholders(text);
+        found.as_ref().is_some_and(Vec::is_empty) || (found.is_some() && found == filled)
+    };
     for path in &spec.paths {
         require(!path.era.trim().is_empty(), "a path has no `era`");
         require(
-            placeholders(&path.file) == placeholders(&spec.name),
+            placeholders(&path.file) == filled,
             "a path has another placeholder than the name",
         );
         let sample = path.file.replace(['<', '>'], "");
@@ -119,8 +124,7 @@ pub fn check_spec(spec: &KnobSpec) -> Vec<String> {
         require(
             path.offers.is_empty()
                 || (matches!(spec.value, ValueKind::Choice { .. } | ValueKind::Int { .. })
-                    && (path.offers.find('<').is_none()
-                        || placeholders(&path.offers) == placeholders(&spec.name))
+                    && fillable(&path.offers)
                     && KernelPath::new(path.offers.replace(['<', '>'], "")).is_ok()),
             "`offers` is for words and numbers, and is a kernel file with the name's placeholders",
         );
@@ -130,14 +134,20 @@ pub fn check_spec(spec: &KnobSpec) -> Vec<String> {
                 || with.split_once('=').is_some_and(|(knob, value)| {
                     valid_knob_name(knob)
                         && !value.is_empty()
-                        && (placeholders(&spec.name).is_empty()
-                            || placeholders(knob) == placeholders(&spec.name))
+                        && (filled.as_ref().is_some_and(Vec::is_empty)
+                            || placeholders(knob) == filled)
                 }),
             "`appears_with` is another KNOB=VALUE with the name's placeholders",
         );
         require(
             fits(&spec.value, path.format),
             "a path's format does not fit the value's type",
+        );
+    }
+    for pattern in &spec.couplings.resets_files {
+        require(
+            fillable(pattern),
+            "`resets_files` has another placeholder than the name",
         );
     }
     match &spec.value {
@@ -202,10 +212,15 @@ fn valid_knob_name(name: &str) -> bool {
     !name.starts_with('<') && name.split('.').all(part) && name.matches('<').count() <= 2
 }
 
-/// The `<placeholders>` in a name or path.
-fn placeholders(text: &str) -> Vec<&str> {
-    text.split('<')
-        .skip(1)
-        .filter_map(|rest| rest.split_once('>').map(|(name, _)| name))
+/// The `<placeholders>` in a name or path; none at all where a bracket has no partner.
+fn placeholders(text: &str) -> Option<Vec<&str>> {
+    let mut parts = text.split('<');
+    let is_literal = |part: &&str| !part.contains('>');
+    parts.next().filter(is_literal)?;
+    parts
+        .map(|part| {
+            let (name, literal) = part.split_once('>')?;
+            is_literal(&literal).then_some(name)
+        })
         .collect()
 }

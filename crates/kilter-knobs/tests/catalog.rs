@@ -225,3 +225,23 @@ fn every_workload_is_whole() {
         }
     }
 }
+
+#[test]
+fn a_bracket_without_a_partner_is_a_problem() {
+    let catalog = Catalog::built_in();
+    let spec = catalog.find("block.vda.nr_requests").unwrap();
+    assert_eq!(check_spec(spec), [""; 0]);
+    for file in [
+        "/sys/block>/<dev>/queue/nr_requests",
+        "/sys/block/<dev/queue/nr_requests",
+        "/sys/block/<dev>/queue/nr>_requests",
+        "/sys/block/<dev>/queue/<nr_requests",
+    ] {
+        let mut of_path = spec.clone();
+        file.clone_into(&mut of_path.paths[0].file);
+        assert_eq!(check_spec(&of_path).len(), 1, "{file}");
+        let mut of_coupling = spec.clone();
+        of_coupling.couplings.resets_files = vec![file.to_owned()];
+        assert_eq!(check_spec(&of_coupling).len(), 1, "{file}");
+    }
+}
