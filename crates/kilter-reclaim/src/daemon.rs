@@ -340,10 +340,10 @@ impl<'k> Daemon<'k> {
         let back = self.apps.look(self.kernel, &self.config, &self.tuning, now);
         let files = self.apps.apps.values().filter_map(|app| app.frozen_file());
         self.watch.ask_for_frozen(files);
-        self.look_cost = cpu_s() - begun;
-        self.looked_at = now;
         let is_urgent = self.is_urgent();
         let plan = self.plan(now, back);
+        self.look_cost = cpu_s() - begun;
+        self.looked_at = now;
         let acted = !plan.actions.is_empty();
         let next = plan.next;
         self.act(plan, callers, tell);
@@ -409,11 +409,9 @@ impl<'k> Daemon<'k> {
 
     fn act(&mut self, plan: PlanOf, callers: Callers<'_>, tell: &mut dyn FnMut(&ReclaimEvent)) {
         let stop = || is_readable(callers.stop);
+        let mut marking_s = 0.0;
         for (key, what) in plan.actions {
-            let now = self.now();
-            // A burst of page-outs ends when its time is spent; the rest waits for the next look.
-            let may = what != What::PageOut || self.throttle.wait(now, &self.tuning) == 0.0;
-            if stop() || !may {
+            if stop() || !self.may_still(what, marking_s) {
                 continue;
             }
             let Some(app) = self.apps.apps.get(&key) else {
@@ -422,6 +420,9 @@ impl<'k> Daemon<'k> {
             let why = self.why(app, what);
             let begun = Instant::now();
             let outcome = act(self.kernel, &key, app, what, &self.tuning, &stop);
+            if let (What::Cold, Outcome::Done(done)) = (what, &outcome) {
+                marking_s += done.cpu_s;
+            }
             self.account(
                 &key,
                 what,

@@ -1,6 +1,7 @@
 //! How often the daemon looks: as soon as something is to be decided, seldom while nothing is, and never
 //! for more than a small part of a CPU.
 
+use crate::account::What;
 use crate::config::Cached;
 use crate::daemon::Daemon;
 use crate::policy::Mode;
@@ -18,6 +19,10 @@ const AFTER_EVENT_S: f64 = 0.1;
 /// sweeps one in a hundred while memory is scarce.
 const AT_REST: f64 = 2000.0;
 const WHILE_SCARCE: f64 = 100.0;
+
+/// CPU seconds for marking apps as cold in one look, or as many as the look took: nobody waits for it,
+/// and thousands may be due at once.
+const MARKING_S: f64 = 0.02;
 
 /// Bytes by which memory in use may grow in a second: how soon what is available may be gone.
 const GROWTH: f64 = (1_u64 << 30) as f64;
@@ -45,6 +50,15 @@ impl Daemon<'_> {
         self.until_scarce_s().max(self.check_cost * AT_REST)
     }
 
+    /// Whether there is time for one more action after a look; what is left waits for the next.
+    pub(crate) fn may_still(&self, what: What, marking_s: f64) -> bool {
+        match what {
+            What::Cold => marking_s < self.look_cost.max(MARKING_S),
+            What::PageOut => self.throttle.wait(self.now(), &self.tuning) == 0.0,
+            What::Prefetch => true,
+        }
+    }
+
     /// When to look again.
     pub(crate) fn schedule(&mut self, is_urgent: bool, acted: bool, next: Option<f64>) {
         let now = self.now();
@@ -66,12 +80,14 @@ impl Daemon<'_> {
         }
         let part = if is_urgent { WHILE_SCARCE } else { AT_REST };
         self.next_look = now + wait.max(QUICK_S).max(self.look_cost * part);
-        let pause = if is_urgent {
-            self.sweep_pause()
-        } else {
-            self.coarse_s().max(QUICK_S)
+        // At rest a sweep waits for the next look, since it brings one with it.
+        self.next_sweep = match is_urgent {
+            true => self.swept_at + self.sweep_pause(),
+            false => {
+                let pause = self.coarse_s().max(self.sweep_cost * AT_REST);
+                self.next_look.max(self.swept_at + pause)
+            }
         };
-        self.next_sweep = self.swept_at + pause.max(self.sweep_cost * part);
         self.next_check = now + self.check_pause();
     }
 
@@ -119,11 +135,35 @@ mod tests {
         fs::write(root.join("proc/meminfo"), text).unwrap();
     }
 
-    #[test]
-    fn memory_that_gets_scarce_without_a_word_is_seen_long_before_the_next_look() {
+    fn machine() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("proc")).unwrap();
         meminfo(root.path(), 600_000);
+        root
+    }
+
+    #[test]
+    fn marking_thousands_takes_several_looks_and_paging_out_goes_by_its_throttle() {
+        let root = machine();
+        let kernel = Kernel::new(root.path());
+        let dir = root.path().join("reclaim");
+        let mut daemon = Daemon::new(&kernel, Config::default(), dir, None).unwrap();
+        assert!(daemon.may_still(What::Cold, 0.9 * MARKING_S));
+        assert!(!daemon.may_still(What::Cold, MARKING_S));
+        daemon.look_cost = 10.0 * MARKING_S;
+        assert!(daemon.may_still(What::Cold, 9.0 * MARKING_S));
+        assert!(!daemon.may_still(What::Cold, 10.0 * MARKING_S));
+
+        assert!(daemon.may_still(What::PageOut, 100.0));
+        let now = daemon.now();
+        daemon.throttle.spend(now, 3600.0, &daemon.tuning);
+        assert!(!daemon.may_still(What::PageOut, 0.0));
+        assert!(daemon.may_still(What::Prefetch, 100.0));
+    }
+
+    #[test]
+    fn memory_that_gets_scarce_without_a_word_is_seen_long_before_the_next_look() {
+        let root = machine();
         let kernel = Kernel::new(root.path());
         let dir = root.path().join("reclaim");
         let mut daemon = Daemon::new(&kernel, Config::default(), dir, None).unwrap();
@@ -134,6 +174,10 @@ mod tests {
         let looked_at = daemon.looked_at;
         assert!(daemon.next_look - looked_at >= 0.1 * AT_REST);
         assert!(daemon.next_check - daemon.now() <= COARSE_S);
+        assert!(
+            daemon.next_sweep >= daemon.next_look,
+            "a sweep brings no look with it"
+        );
 
         daemon.check();
         assert!(daemon.next_look - looked_at >= 0.1 * AT_REST, "plenty");
