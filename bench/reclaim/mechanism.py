@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -100,6 +101,8 @@ def daemon(kilter: str, config: str, *options: str) -> Iterator[subprocess.Popen
                 for line in process.stderr:
                     if line.startswith("Ready"):
                         break
+                # It tells of every action, and waits for whoever does not read.
+                threading.Thread(target=process.stderr.read, daemon=True).start()
                 yield process
             finally:
                 process.terminate()
