@@ -13,9 +13,14 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// The largest file that is read: sysfs files are a page, debugfs feature lines a few.
 const MAX_BYTES: u64 = 64 * 1024;
+
+/// How long, and how often, a path is looked up again that the kernel says to look up again.
+const AGAIN_FOR: Duration = Duration::from_secs(2);
+const AGAIN_AFTER: Duration = Duration::from_millis(1);
 
 /// ENOTSUPP, which the kernel lets out of some sysctl writes and libc does not know.
 const ENOTSUPP: i32 = 524;
@@ -198,9 +203,18 @@ impl Kernel {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let writing = flags.contains(OFlags::WRONLY);
-        openat2(dir, rest, flags, Mode::empty(), resolve)
-            .map(File::from)
-            .map_err(|errno| self.error(path, errno, writing))
+        let until = Instant::now() + AGAIN_FOR;
+        loop {
+            match openat2(dir, rest, flags, Mode::empty(), resolve) {
+                // Something was renamed or mounted anywhere, while a link led through `..`.
+                Err(Errno::AGAIN) if Instant::now() < until => std::thread::sleep(AGAIN_AFTER),
+                done => {
+                    return done
+                        .map(File::from)
+                        .map_err(|errno| self.error(path, errno, writing));
+                }
+            }
+        }
     }
 
     fn error(&self, path: &KernelPath, errno: Errno, writing: bool) -> FileError {
@@ -340,6 +354,27 @@ mod tests {
             std::fs::read_to_string(dir.path().join("secret")).unwrap(),
             "keep\n"
         );
+    }
+
+    #[test]
+    fn what_is_renamed_elsewhere_does_not_keep_a_file_from_being_opened() {
+        let (dir, kernel) = tree();
+        let file = path("/sys/block/vda/queue/nr_requests");
+        let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+        std::fs::write(&one, "").unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::fs::rename(&one, &other).unwrap();
+                    std::fs::rename(&other, &one).unwrap();
+                }
+            });
+            let refused: Vec<FileError> =
+                (0..3000).filter_map(|_| kernel.read(&file).err()).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(refused.len(), 0, "{:?}", refused.first());
+        });
     }
 
     #[test]
