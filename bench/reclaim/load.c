@@ -1,6 +1,8 @@
 /* Loads for the benchmark of kilter reclaim, and the bare loop that it is compared with.
  *
- * load hold MIB [MAPPINGS]     memory that compresses to a third; "touch" reads it all and tells seconds
+ * load hold MIB [MAPPINGS]     memory that compresses to a third, a page like any other; "touch" reads it
+ *                              all and tells seconds
+ * load copy MIB FILE           the same with what a file holds, over and over
  * load probe MIB               the same, while another thread maps, touches and unmaps; "report" tells
  *                              microseconds: mmap or munmap p50 p99 max, first touch p50 p99 max
  * load adversary MIB SECONDS   touches everything without pause; tells the percentage of its time that
@@ -298,13 +300,30 @@ static int bare(int pid, size_t call, size_t threads)
 	return 0;
 }
 
-static int hold(size_t bytes, size_t mappings)
+static void copy(char *memory, size_t bytes, const char *name)
+{
+	FILE *file = fopen(name, "r");
+
+	need(file != NULL, name);
+	for (size_t at = 0, got; at < bytes; at += got) {
+		got = fread(memory + at, 1, bytes - at, file);
+		if (!got) {
+			need(at > 0 && !ferror(file), name);
+			rewind(file);
+		}
+	}
+	fclose(file);
+}
+
+static int hold(size_t bytes, size_t mappings, const char *name)
 {
 	char line[64];
 	char *memory = filled(bytes);
 
 	if (mappings)
 		cut(memory, bytes, mappings);
+	if (name)
+		copy(memory, bytes, name);
 	puts("ready");
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {
@@ -321,7 +340,9 @@ int main(int argc, char **argv)
 	size_t second = argc > 3 ? strtoul(argv[3], NULL, 10) : 0;
 
 	if (!strcmp(kind, "hold"))
-		return hold(first << 20, second);
+		return hold(first << 20, second, NULL);
+	if (!strcmp(kind, "copy") && argc > 3)
+		return hold(first << 20, 0, argv[3]);
 	if (!strcmp(kind, "probe"))
 		return probe(first << 20);
 	if (!strcmp(kind, "adversary"))
@@ -330,6 +351,6 @@ int main(int argc, char **argv)
 		return crowd(first, second << 20);
 	if (!strcmp(kind, "bare"))
 		return bare(first, second << 10, argc > 4 ? strtoul(argv[4], NULL, 10) : 1);
-	fputs("usage: load hold|probe|adversary|crowd|bare …\n", stderr);
+	fputs("usage: load hold|copy|probe|adversary|crowd|bare …\n", stderr);
 	return 2;
 }

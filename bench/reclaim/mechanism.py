@@ -1,10 +1,12 @@
 """Reclaim itself: every bar of `kilter reclaim once` and `run` in one table, a bare loop beside it.
 
 Throughput beside a bare MADV_PAGEOUT loop over the same memory with the same call size, and what
-that size costs beside one call over everything; two workers; the choice of ranges among 20,000
-mappings; how long the target's own mmap, munmap and first touches wait meanwhile; what an app loses
-that touches everything right after each page-out; what the daemon costs at rest and with 2,000
-processes. It swaps to a zram device of its own, which it takes away again.
+that size costs beside one call over everything; two workers; both over what a Python program
+holds, and over pages that are all alike: a third noise and the rest zeros, which compress so fast
+that most of the time is the kernel's other work. The choice of ranges among 20,000 mappings; how
+long the target's own mmap, munmap and first touches wait meanwhile; what an app loses that touches
+everything right after each page-out; what the daemon costs at rest and with 2,000 processes. It
+swaps to a zram device of its own, which it takes away again.
 """
 
 from __future__ import annotations
@@ -28,6 +30,14 @@ Found = dict[str, Any]
 CONTROL = Path("/sys/class/zram-control")
 SOURCE = Path(__file__).with_name("load.c")
 HUGE_CALL_KIB = 1 << 20
+# A program whose memory is like that of others: it holds the syntax trees of Python's own library.
+PROGRAM = """
+import ast, pathlib, sys, sysconfig
+library = pathlib.Path(sysconfig.get_path("stdlib"))
+trees = [ast.parse(file.read_bytes()) for file in sorted(library.glob("*.py"))]
+print("ready", flush=True)
+sys.stdin.read()
+"""
 
 
 class Load:
@@ -66,9 +76,28 @@ def load(binary: Path, *words: object, group: Path | None = None) -> Iterator[Lo
             process.terminate()
 
 
+def keep_heap(file: Path) -> None:
+    """Writes what the program holds, without the pages that it has not touched."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        maps = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+        with Path(f"/proc/{process.pid}/mem").open("rb") as memory, file.open("wb") as kept:
+            for span, permissions, _, _, _, *name in map(str.split, maps):
+                if permissions.startswith("rw") and name in ([], ["[heap]"]):
+                    start, end = (int(word, 16) for word in span.split("-"))
+                    memory.seek(start)
+                    for _ in range(start, end, 4096):
+                        page = memory.read(4096)
+                        if any(page):
+                            kept.write(page)
+        process.terminate()
+
+
 @contextmanager
-def swap(mib: int) -> Iterator[None]:
-    """Swap to a zram device of this benchmark's own."""
+def swap(mib: int) -> Iterator[Path]:
+    """Swap to a zram device of this benchmark's own; its directory in /sys."""
     number = int((CONTROL / "hot_add").read_text())
     device, block = Path(f"/dev/zram{number}"), Path(f"/sys/block/zram{number}")
     made = not device.exists()
@@ -79,7 +108,7 @@ def swap(mib: int) -> Iterator[None]:
         (block / "disksize").write_text(f"{mib}M")
         subprocess.run(["mkswap", device], check=True, capture_output=True)
         subprocess.run(["swapon", "-p", "1000", device], check=True)
-        yield
+        yield block
     finally:
         subprocess.run(["swapoff", device], check=False, capture_output=True)
         (block / "reset").write_text("1")
@@ -137,8 +166,23 @@ def ratio(above: list[tuple[float, float]], below: list[tuple[float, float]]) ->
     return f"{wall:.2f} by wall time, {cpu:.2f} by CPU time"
 
 
-def throughput(kilter: str, binary: Path, mib: int, repeats: int) -> None:
-    """All ways to page out the same memory, in turn."""
+def throughput(kilter: str, binary: Path, block: Path, mib: int, repeats: int) -> None:
+    """All ways to page out the same memory, in turn; two kinds of memory."""
+    heap = binary.with_name("heap")
+    keep_heap(heap)
+    kinds: dict[str, list[object]] = {
+        "what a Python program holds": ["copy", mib, heap],
+        "pages that are all alike": ["hold", mib],
+    }
+    for kind, words in kinds.items():
+        with load(binary, *words) as target:
+            ways_out(kilter, binary, target, kind, mib, repeats)
+            original, compressed = (block / "mm_stat").read_text().split()[:2]
+        row(f"{kind}: bytes by compressed bytes", "", f"{int(original) / int(compressed):.1f}")
+
+
+def ways_out(kilter: str, binary: Path, target: Load, kind: str, mib: int, repeats: int) -> None:
+    """The rows of one kind of memory."""
 
     def by_kilter(*options: object) -> Callable[[int], tuple[float, float]]:
         def page_out(pid: int) -> tuple[float, float]:
@@ -155,30 +199,17 @@ def throughput(kilter: str, binary: Path, mib: int, repeats: int) -> None:
         "two bare": lambda pid: bare(binary, pid, 1024, 2),
     }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    with load(binary, "hold", mib) as target:
-        for repeat in range(repeats):
-            order = list(ways) if repeat % 2 == 0 else list(ways)[::-1]
-            for name in order:
-                target.tell("touch")
-                times[name].append(ways[name](target.pid))
+    for repeat in range(repeats):
+        order = list(ways) if repeat % 2 == 0 else list(ways)[::-1]
+        for name in order:
+            target.tell("touch")
+            times[name].append(ways[name](target.pid))
     rate = mib / 1024 * 1.073741824 / statistics.median(wall for wall, _ in times["kilter"])
-    row(
-        "throughput, kilter by the bare loop (1 MiB calls)",
-        "≥ 0.9",
-        ratio(times["bare"], times["kilter"]),
-    )
-    row("the same in GB/s", "", f"{rate:.2f}")
-    row(
-        "a bare loop of 1 MiB calls by one call over everything",
-        "",
-        ratio(times["bare"], times["one call"]),
-    )
-    row("one worker by two", "≥ 1.6", halved(times["kilter"], times["two"]))
-    row(
-        "the same of bare loops: what the kernel gives",
-        "",
-        halved(times["bare"], times["two bare"]),
-    )
+    row(f"{kind}: GB/s by kilter, calls of 1 MiB", "", f"{rate:.2f}")
+    row("… kilter by the bare loop", "≥ 0.9", ratio(times["bare"], times["kilter"]))
+    row("… a bare loop by one call over everything", "", ratio(times["bare"], times["one call"]))
+    row("… one worker by two", "≥ 1.6", halved(times["kilter"], times["two"]))
+    row("… one bare loop by two", "", halved(times["bare"], times["two bare"]))
 
 
 def halved(one: list[tuple[float, float]], two: list[tuple[float, float]]) -> str:
@@ -314,11 +345,11 @@ def main() -> None:
         sys.exit("needs root, and a kernel to which zram devices can be added")
     wanted = options.only.split(",")
     print(f"Linux {os.uname().release}, load {os.getloadavg()[0]:.1f}")
-    with tempfile.TemporaryDirectory() as directory, swap(4 * options.mib):
+    with tempfile.TemporaryDirectory() as directory, swap(4 * options.mib) as block:
         binary = Path(directory) / "load"
         subprocess.run(["cc", "-O2", "-pthread", "-o", binary, SOURCE], check=True)
         if "throughput" in wanted:
-            throughput(options.kilter, binary, options.mib, options.repeats)
+            throughput(options.kilter, binary, block, options.mib, options.repeats)
         if "scan" in wanted:
             scan(options.kilter, binary, options.repeats)
         if "waiting" in wanted:
