@@ -1,4 +1,4 @@
-"""App switching against its bars: natively in a memory cgroup, and in a small guest with earlyoom.
+"""App switching against its bars: natively in a memory cgroup, and in a small guest.
 
     python3 bench/reclaim/appswitch.py [KILTER] [--apps N]… [--only bars|peers|guest]…
 
@@ -8,7 +8,9 @@ puts senpai's method, a plain page-out at every switch, and the kernel's own swa
 with it, where ten verdicts share the error, so that few blocks call less. The exit status is 1
 where a bar is missed.
 
-The guest boots a kernel that ``make test-vm`` has in its cache, with 768 MiB of memory; earlyoom is
+In *guest* earlyoom kills, mostly before anybody waits in direct reclaim; in *swapping*, the same
+guest without it, the kernel swaps before it kills, also in the base, and who waits is counted. The
+guest boots a kernel that ``make test-vm`` has in its cache, with 768 MiB of memory; earlyoom is
 unpacked from Debian's package, and never installed. Its swap is as large as natively. Its CPU is
 emulated, many times slower than a real one, so apps stay in front ten times as long.
 """
@@ -36,6 +38,8 @@ from vm.places import cache  # noqa: E402
 Found = dict[str, Any]
 KILLS, STALLS = 0.4, 0.1
 """Parts of the base's that kilter may come to."""
+FEWEST_STALLS = 1
+"""A base that seldom stalls says nothing of who stalls less."""
 BARS = ("none", "kilter")
 PEERS = ("none", "kilter", "on-cached", "senpai", "every-switch", "swap")
 GUEST_MEMORY, GUEST_SWAP_MIB = "768M", 1024
@@ -100,6 +104,16 @@ def earlyoom() -> Path:
 
 
 def in_guest(options: argparse.Namespace, apps: int) -> Found | None:
+    """In a guest that is small as a whole, where earlyoom kills."""
+    return guest_run(options, apps, "earlyoom")
+
+
+def swapping(options: argparse.Namespace, apps: int) -> Found | None:
+    """In the same guest, where the kernel swaps and then kills."""
+    return guest_run(options, apps, "kernel")
+
+
+def guest_run(options: argparse.Namespace, apps: int, killer: str) -> Found | None:
     """In a guest that is small as a whole."""
     reason = guest.reason_not_to()
     kernel = kernels.remembered(kind(options.kernel))
@@ -107,11 +121,11 @@ def in_guest(options: argparse.Namespace, apps: int) -> Found | None:
         print(f"skipped: no guest can be booted: {reason or kernel.missing}", file=sys.stderr)
         return None
     small = ["--swap-mib", GUEST_SWAP_MIB, "--think", options.think]
-    asked = words(options, apps, BARS, options.guest_blocks, "--killer", "earlyoom", *small)
+    asked = words(options, apps, BARS, options.guest_blocks, "--killer", killer, *small)
     variables = [f"PATH={earlyoom()}:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONDONTWRITEBYTECODE=1"]
     ready = "mount -t tmpfs tmp /tmp && mkdir -p /run/kilter && modprobe zram num_devices=1"
     command = f"{ready} && exec {guest.quoted('env', *variables, *asked)}"
-    place = cache() / "bench" / "logs" / f"appswitch-{apps}"
+    place = cache() / "bench" / "logs" / f"appswitch-{killer}-{apps}"
     machine = guest.Guest(kernel, place, kvm=guest.kvm_works(kernel), cpus=1, memory=GUEST_MEMORY)
     told: list[str] = []
 
@@ -131,7 +145,7 @@ def in_guest(options: argparse.Namespace, apps: int) -> Found | None:
     return found
 
 
-MEASURES = {"bars": against_base, "peers": with_peers, "guest": in_guest}
+MEASURES = {"bars": against_base, "peers": with_peers, "guest": in_guest, "swapping": swapping}
 
 
 def table(found: Found) -> Iterator[str]:
@@ -155,24 +169,28 @@ def table(found: Found) -> Iterator[str]:
         yield arm["sentence"]
 
 
-def bars(found: Found, where: str) -> Iterator[Bar]:
+def bars(found: Found) -> Iterator[Bar]:
     """What kilter has to come to."""
     told = {entry["arm"]: entry for entry in found["arms"]}
-    kills = told["kilter"]["counts"]["kills"]
-    ends = "" if kills["high"] is None else f" ({kills['low']:.2f} … {kills['high']:.2f})"
-    ratio = kills["ratio"]
-    text = "the base has none" if ratio is None else f"{ratio:.2f}{ends}"
-    met = None
-    if kills["high"] is not None:
-        met = True if kills["high"] <= KILLS else False if kills["low"] > KILLS else None
-    yield Bar(f"{where}: kills over the base's", f"≤ {KILLS}", text, met)
-    if where.startswith("guest"):
+    measure = found["where"]
+    where = f"{measure}, {found['apps']} apps"
+    if measure != "swapping":
+        kills = told["kilter"]["counts"]["kills"]
+        ends = "" if kills["high"] is None else f" ({kills['low']:.2f} … {kills['high']:.2f})"
+        ratio = kills["ratio"]
+        text = "the base has none" if ratio is None else f"{ratio:.2f}{ends}"
+        met = None
+        if kills["high"] is not None:
+            met = True if kills["high"] <= KILLS else False if kills["low"] > KILLS else None
+        yield Bar(f"{where}: kills over the base's", f"≤ {KILLS}", text, met)
+    if measure != "bars":
         base, ours = (told[arm]["vmstat"]["allocstall_total"] for arm in BARS)
-        text = f"{ours:.0f} of {base:.0f}"
         yield Bar(
-            f"{where}: direct reclaim stalls", f"≤ {STALLS:.0%}", text,
-            None if base == 0 else ours <= STALLS * base,
-        )  # fmt: skip
+            f"{where}: direct reclaim stalls a run",
+            f"≤ {STALLS:.0%}",
+            f"{ours:.2f} of {base:.2f}",
+            None if base < FEWEST_STALLS else ours <= STALLS * base,
+        )
         return
     (result,) = found["comparison"]["arms"]
     for verdict in result["verdicts"]:
@@ -226,7 +244,7 @@ def main() -> int:
             )
             print("\n".join(table(found)), flush=True)
             if name != "peers":
-                lines += bars(found, f"{name}, {apps} apps")
+                lines += bars(kept[-1])
     width = max((len(line.what) for line in lines), default=0)
     print()
     for line in lines:

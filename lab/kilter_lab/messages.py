@@ -462,7 +462,7 @@ class AppswitchRequest(msgspec.Struct, tag_field="ask", tag="appswitch"):
     limit_mib: int
     swap_mib: int
     think_s: float
-    killer: Literal["group", "earlyoom"] = "group"
+    killer: Literal["group", "earlyoom", "kernel"] = "group"
     blocks: int | None = None
     budget_s: float | None = None
     export: str | None = None

@@ -333,7 +333,8 @@ def test_every_arm_plays_the_same_scene() -> None:
 
 
 def test_where_the_machine_is_small_who_waits_makes_room() -> None:
-    for killer, room in (("group", (480, None)), ("earlyoom", (None, os.getpid()))):
+    small = (None, os.getpid())
+    for killer, room in (("group", (480, None)), ("earlyoom", small), ("kernel", small)):
         asked = as_comparison(switches(killer=killer))
         for arm in [asked.base, *asked.arms]:
             scene = msgspec.json.decode(arm.command[-1], type=switching.Scene)

@@ -195,6 +195,7 @@ def test_what_nobody_could_take_back_the_next_one_does() -> None:
         (("appswitch", "--arms", "none,none"), "two or more different ones"),
         (("appswitch", "--limit-mib", "100"), "two apps of 80 MiB have to fit"),
         (("appswitch", "--killer", "earlyoom", "--arms", "none,senpai"), "memory cgroup"),
+        (("appswitch", "--killer", "kernel", "--arms", "none,swap"), "memory cgroup"),
         (("appswitch", "--think", "soon"), "--think soon"),
         (("startup", "--kinds", "magic"), "invalid value"),
         (("startup", "--blocks", "1"), "2..=1000"),
@@ -205,6 +206,16 @@ def test_what_makes_no_sense_is_refused(args: tuple[str, ...], said: str) -> Non
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stdout == ""
+
+
+def test_a_large_machine_as_a_whole_is_not_made_short_of_memory() -> None:
+    if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") <= 4 << 30:
+        pytest.skip("this machine is small enough for it")
+    for killer in ("earlyoom", "kernel"):
+        done = kilter("reclaim", "experiment", "appswitch", "--killer", killer)
+        assert done.returncode == 2
+        assert "a guest or a small machine" in done.stderr
+        assert done.stdout == ""
 
 
 def test_other_users_are_refused() -> None:

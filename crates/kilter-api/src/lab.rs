@@ -329,6 +329,8 @@ pub enum Killer {
     Group,
     /// Debian's earlyoom, for a whole machine; there is no cgroup then.
     Earlyoom,
+    /// The kernel's own, for a whole machine, which swaps before it kills; no cgroup either.
+    Kernel,
 }
 
 /// `kilter reclaim experiment startup`: what starting, reclaiming and killing an app costs.

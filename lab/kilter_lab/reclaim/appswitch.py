@@ -35,6 +35,7 @@ from kilter_lab.outcome import guard_alpha
 from kilter_lab.reclaim import vmstat
 from kilter_lab.reclaim.arms import ARMS
 from kilter_lab.reclaim.counts import CountRatio, ratio
+from kilter_lab.reclaim.killer import need_small_machine
 from kilter_lab.reclaim.place import check, compression, hierarchy
 from kilter_lab.reclaim.switching import Scene
 from kilter_lab.runner import Runner
@@ -89,6 +90,8 @@ class AppswitchTold(msgspec.Struct):
 def appswitch(request: AppswitchRequest, runner: Runner, console: Console) -> int:
     """Measure, judge, print. Returns the exit status."""
     check()
+    if request.killer != "group":
+        need_small_machine()
     if request.export is not None:
         compare.check_export(Path(request.export))
     asked = as_comparison(request)
@@ -267,7 +270,8 @@ def show(found: AppswitchTold, console: Console) -> None:
 def _memory(asked: AppswitchRequest) -> str:
     if asked.killer == "group":
         return f"limit {asked.limit_mib} MiB, killer: the group's own"
-    return "the whole machine, killer: earlyoom"
+    killer = "the kernel's own" if asked.killer == "kernel" else asked.killer
+    return f"the whole machine, killer: {killer}"
 
 
 COLUMNS = (

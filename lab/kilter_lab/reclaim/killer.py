@@ -1,4 +1,4 @@
-"""A low-memory killer of Debian's for experiments on a whole, small machine: earlyoom."""
+"""What experiments on a whole, small machine need: that it is small, and Debian's earlyoom."""
 
 from __future__ import annotations
 
@@ -20,6 +20,17 @@ LARGEST_MIB = 4096
 """A machine with more memory than this is not made short of memory as a whole."""
 
 
+def need_small_machine() -> None:
+    """LabError where the machine has too much memory to be made short of it as a whole."""
+    total = int(Path("/proc/meminfo").read_text().split("MemTotal:")[1].split()[0]) // 1024
+    if total > LARGEST_MIB:
+        raise LabError(
+            "without a memory cgroup the whole machine runs out of memory, and this one has "
+            f"{total} MiB: this is for a guest or a small machine",
+            "leave out --killer: a memory cgroup's own OOM killer is the default",
+        )
+
+
 class Earlyoom:
     """earlyoom, running. It kills the process with the highest oom_score."""
 
@@ -27,13 +38,6 @@ class Earlyoom:
         binary = shutil.which("earlyoom", path=f"{os.environ.get('PATH', '')}:{PATH}")
         if binary is None:
             raise LabError("earlyoom is missing", "apt-get install earlyoom")
-        total = int(Path("/proc/meminfo").read_text().split("MemTotal:")[1].split()[0]) // 1024
-        if total > LARGEST_MIB:
-            raise LabError(
-                f"earlyoom watches the whole machine, and this one has {total} MiB: this is for a "
-                "guest or a small machine",
-                "leave out --killer: a memory cgroup's own OOM killer is the default",
-            )
         self._words = [binary, *OPTIONS]
         self._child: subprocess.Popen[bytes] | None = None
 

@@ -53,7 +53,8 @@ class Scene(msgspec.Struct):
     think_s: float = 0.5
     """From an app's answer to the next switch."""
     killer: str = "group"
-    """``group``: the memory cgroup's own OOM killer; ``earlyoom``: Debian's, for all of it."""
+    """``group``: the memory cgroup's own OOM killer; for all of the machine ``earlyoom``: Debian's,
+    ``kernel``: the kernel's own."""
     waits: int | None = None
     """A process that waits for the run, where the machine itself is small: its memory must not be
     missing."""

@@ -94,7 +94,7 @@ pub struct LengthArgs {
 /// Who reclaims in the background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ArmArg {
-    /// Nobody; the kernel kills in the group before it swaps (with earlyoom: it does as it likes)
+    /// Nobody; the kernel kills in the group before it swaps (without a group: it does as it likes)
     None,
     /// Nobody; the kernel swaps the group's memory by itself
     Swap,
@@ -115,6 +115,8 @@ pub enum KillerArg {
     Group,
     /// Debian's earlyoom, on a small machine or a guest as a whole
     Earlyoom,
+    /// The kernel's own, on a small machine or a guest as a whole, which swaps before it kills
+    Kernel,
 }
 
 /// Kinds of apps.
@@ -133,6 +135,7 @@ impl From<KillerArg> for Killer {
         match killer {
             KillerArg::Group => Killer::Group,
             KillerArg::Earlyoom => Killer::Earlyoom,
+            KillerArg::Kernel => Killer::Kernel,
         }
     }
 }

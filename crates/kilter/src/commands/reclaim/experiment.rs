@@ -71,9 +71,9 @@ fn check_arms(arms: &[ArmArg], killer: Killer) -> Result<(), Failure> {
         );
     }
     let of_a_group = [ArmArg::Senpai, ArmArg::Swap];
-    if killer == Killer::Earlyoom && arms.iter().any(|arm| of_a_group.contains(arm)) {
+    if killer != Killer::Group && arms.iter().any(|arm| of_a_group.contains(arm)) {
         return Err(Failure::new(
-            "--arms: senpai and swap are about a memory cgroup, and with earlyoom there is none",
+            "--arms: senpai and swap are about a memory cgroup, which only --killer group makes",
         ));
     }
     Ok(())
