@@ -1,6 +1,6 @@
 """App switching against its bars: natively in a memory cgroup, and in a small guest.
 
-    python3 bench/reclaim/appswitch.py [KILTER] [--apps N]… [--only bars|peers|guest]…
+    python3 bench/reclaim/appswitch.py [KILTER] [--apps N]… [--only bars|peers|guest|swapping]…
 
 Every table comes from ``kilter reclaim experiment appswitch``: arms interleaved in blocks, the
 first one (nobody reclaims) the base of all. *bars* compares kilter alone with the base; *peers*

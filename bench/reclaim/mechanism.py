@@ -30,7 +30,7 @@ Found = dict[str, Any]
 CONTROL = Path("/sys/class/zram-control")
 SOURCE = Path(__file__).with_name("load.c")
 HUGE_CALL_KIB = 1 << 20
-# A program whose memory is like that of others: it holds the syntax trees of Python's own library.
+# A program with many small objects: it holds the syntax trees of Python's own library.
 PROGRAM = """
 import ast, pathlib, sys, sysconfig
 library = pathlib.Path(sysconfig.get_path("stdlib"))
